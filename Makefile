@@ -1,0 +1,50 @@
+# Everything a developer runs. `make` alone explains itself; only python3, pip and make have to be there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint bench docs lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
+
+setup: $(STAMP) ## a virtual environment in .venv with everything pinned
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: setup ## train DAC and SAC side by side in the maze: curves, histograms and a page in demo/
+	$(BIN)/python -m dac.demo
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## lint, types and tests
+	$(BIN)/python -m pytest -n 2
+
+test-slow: setup ## the tests that train for minutes
+	$(BIN)/python -m pytest -m slow
+
+bench: setup ## speed, as ratios to this machine's own matrix product
+	$(BIN)/python bench/update.py
+
+docs: setup ## the documentation as a web site in site/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+lock: ## write requirements.lock anew from the ranges in pyproject.toml
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	.lock-venv/bin/python -m pip install --quiet . --group dev
+	.lock-venv/bin/python -m pip freeze --exclude diversity-actor-critic > requirements.lock
+	rm -rf .lock-venv
+
+clean: ## remove everything that was generated
+	rm -rf $(VENV) .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site
