@@ -1,0 +1,46 @@
+"""A model that learns: its parameters with the state of its optimiser."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import Array, Float, PyTree
+
+Model = TypeVar("Model", bound=eqx.Module)
+
+ADAM = optax.scale_by_adam()
+
+
+class Learner(eqx.Module, Generic[Model]):
+    """A model and its Adam moments."""
+
+    model: Model
+    opt_state: PyTree
+
+    @classmethod
+    def create(cls, model: Model, optimiser: optax.GradientTransformation = ADAM) -> Learner[Model]:
+        return cls(model, optimiser.init(model))
+
+    def descend(
+        self,
+        gradient: Model,
+        learning_rate: Float[Array, ""] | float,
+        optimiser: optax.GradientTransformation = ADAM,
+    ) -> Learner[Model]:
+        """One step down the gradient. The learning rate is an argument, so that it can differ per member."""
+        direction, opt_state = optimiser.update(gradient, self.opt_state, self.model)
+        model = jax.tree.map(lambda p, d: p - learning_rate * d, self.model, direction)
+        return Learner(model, opt_state)
+
+
+def moving_average(target: Model, online: Model, rate: Float[Array, ""] | float) -> Model:
+    """Exponential moving average: target + rate * (online - target)."""
+    return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
+
+
+def value_and_grad(loss):
+    """Gradient of `loss(model) -> (loss, values computed on the way)`, with both of its results."""
+    return jax.value_and_grad(loss, has_aux=True)
