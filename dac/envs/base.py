@@ -1,0 +1,67 @@
+"""The contract of environments that run inside the compiled program.
+
+Environments on the host (MuJoCo, any Gymnasium environment) have their own contract in `envs/host.py`. In both,
+actions are in [-1, 1], `next_obs` is the observation before a reset, and a time-out is not a termination.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from dac.types import EnvSpec, PRNGKey, Scalar, TimeStep, float_dtype
+
+
+class EpisodeState(eqx.Module):
+    """The state of the world and the steps taken in this episode."""
+
+    world: PyTree
+    elapsed: Int[Array, ""]
+
+
+class AbstractDeviceEnv(eqx.Module):
+    """A pure environment for one agent; `step` resets by itself when an episode ends."""
+
+    spec: eqx.AbstractClassVar[EnvSpec]
+    horizon: eqx.AbstractVar[int]
+    cells: eqx.AbstractClassVar[tuple[int, ...] | None]
+    """Shape of the grid in which visited states are counted, or None."""
+
+    @abc.abstractmethod
+    def start(self, key: PRNGKey) -> PyTree:
+        """The world at the beginning of an episode."""
+
+    @abc.abstractmethod
+    def observe(self, world: PyTree) -> Float[Array, " obs"]:
+        """What the agent sees of it."""
+
+    @abc.abstractmethod
+    def move(self, world: Any, action: Float[Array, " action"], key: PRNGKey) -> tuple[Any, Scalar, Scalar]:
+        """The world after an action, the reward, and whether the task is over (1.0) or not (0.0)."""
+
+    @abc.abstractmethod
+    def cell(self, obs: Float[Array, " obs"]) -> Int[Array, ""]:
+        """Flat index of an observation in the visit grid; only called where `cells` is not None."""
+
+    def reset(self, key: PRNGKey) -> tuple[EpisodeState, Float[Array, " obs"]]:
+        world = self.start(key)
+        return EpisodeState(world, jnp.zeros((), jnp.int32)), self.observe(world)
+
+    def step(self, state: EpisodeState, action: Float[Array, " action"], key: PRNGKey) -> tuple[EpisodeState, TimeStep]:
+        """Move, count, and begin a new episode where this one ended."""
+        move_key, reset_key = jax.random.split(key)
+        world, reward, terminated = self.move(state.world, action, move_key)
+        next_obs = self.observe(world)
+        elapsed = state.elapsed + 1
+        truncated = jnp.where(terminated > 0, 0.0, (elapsed >= self.horizon).astype(float_dtype()))
+        fresh, fresh_obs = self.reset(reset_key)
+        over = (terminated > 0) | (truncated > 0)
+        continued = EpisodeState(world, elapsed)
+        state = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, continued)
+        obs = jnp.where(over, fresh_obs, next_obs)
+        return state, TimeStep(next_obs, reward, terminated, truncated, obs)
