@@ -1,0 +1,174 @@
+"""The device loop: environment, ring and updates in one scan, for environments written in JAX."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from dac import replay
+from dac.algorithms.base import AbstractAlgorithm
+from dac.envs.base import AbstractDeviceEnv, EpisodeState
+from dac.population import INIT, RESET, Member, each_member, stack_algorithms, stack_keys, stream
+from dac.training.base import AbstractLoop, Schedule
+from dac.training.evaluate import Evaluation, evaluate_on_device
+from dac.training.member import choose_actions, learn, measure, remember, step_keys
+from dac.types import PRNGKey, Transition, float_dtype, pack, row_size
+
+NEVER = np.iinfo(np.int32).max
+
+
+class Carry(eqx.Module):
+    """Everything of one member that changes with time."""
+
+    state: PyTree
+    episodes: EpisodeState
+    obs: Float[Array, "env obs"]
+    pending: Float[Array, "env row"]
+    ring: replay.Ring
+    first_visit: Int[Array, " cell"] | None
+    """Loop step at which each cell was first entered, NEVER where it was not."""
+    visits: Int[Array, " cell"] | None
+
+
+class DeviceLoop(AbstractLoop):
+    """Trains a population with one dispatch per chunk of steps."""
+
+    def __init__(
+        self, algorithm: AbstractAlgorithm, env: AbstractDeviceEnv, members: Sequence[Member], schedule: Schedule
+    ):
+        self.env, self.schedule = env, schedule
+        self.spec = env.spec
+        self.members = list(members)
+        self.step = 0
+        self._algorithms = stack_algorithms(algorithm, members)
+        self._keys = stack_keys(members)
+        self._carry = jax.jit(each_member(functools.partial(_start, env, schedule)))(self._algorithms, self._keys)
+
+    @property
+    def states(self) -> PyTree:
+        return self._carry.state
+
+    def policies(self) -> PyTree:
+        return _policies(self._algorithms, self._carry.state)
+
+    def advance(self, until: int) -> None:
+        schedule = self.schedule
+        while self.step < until:
+            training = self.step >= schedule.first_update
+            end = until if training else min(until, schedule.first_update)
+            length = min(schedule.chunk, end - self.step)
+            self._carry = _run_chunk(
+                self._algorithms, self._keys, self._carry, jnp.int32(self.step), self.env, schedule, length, training
+            )
+            self.step += length
+
+    def evaluate(self, episodes: int) -> Evaluation:
+        return evaluate_on_device(self.env, self.policies(), self._keys, self.step, episodes)
+
+    def measure(self) -> dict[str, np.ndarray]:
+        values = _measure(*self._measure_arguments(), self.spec)
+        return {name: np.asarray(value) for name, value in values.items()}
+
+    def metric_names(self) -> list[str]:
+        return list(eqx.filter_eval_shape(_measure, *self._measure_arguments(), self.spec))
+
+    def _measure_arguments(self) -> tuple[PyTree, ...]:
+        # the ring holds what was inserted: everything but the pending transition
+        stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
+        return self._algorithms, self._carry.state, self._carry.ring, self._keys, jnp.int32(self.step), stored
+
+    def visits(self) -> np.ndarray | None:
+        return None if self._carry.visits is None else np.asarray(self._carry.visits)
+
+    def first_visits(self) -> np.ndarray | None:
+        """Environment step at which each cell was first entered, -1 where it was not."""
+        if self._carry.first_visit is None:
+            return None
+        first = np.asarray(self._carry.first_visit).astype(np.int64)
+        return np.where(first == NEVER, -1, (first + 1) * self.schedule.envs)
+
+    def wait(self) -> None:
+        jax.block_until_ready(self._carry.state)
+
+
+def _start(env: AbstractDeviceEnv, schedule: Schedule, algorithm: AbstractAlgorithm, key: PRNGKey) -> Carry:
+    spec = env.spec
+    keys = jax.random.split(stream(key, RESET), schedule.envs)
+    episodes, obs = jax.vmap(env.reset)(keys)
+    cells = None if env.cells is None else math.prod(env.cells)
+    return Carry(
+        state=algorithm.init(stream(key, INIT), spec),
+        episodes=episodes,
+        obs=obs,
+        pending=jnp.zeros((schedule.envs, row_size(spec)), float_dtype()),
+        ring=replay.empty(schedule.capacity, spec),
+        first_visit=None if cells is None else jnp.full(cells, NEVER, jnp.int32),
+        visits=None if cells is None else jnp.zeros(cells, jnp.int32),
+    )
+
+
+def _one_step(
+    env: AbstractDeviceEnv,
+    schedule: Schedule,
+    training: bool,
+    algorithm: AbstractAlgorithm,
+    key: PRNGKey,
+    carry: Carry,
+    step: Int[Array, ""],
+) -> Carry:
+    spec = env.spec
+    ring = remember(carry.ring, step, carry.pending)
+    action = choose_actions(algorithm, carry.state, carry.obs, key, step, spec, schedule.random_steps)
+    state = carry.state
+    if training:
+        stored = step * schedule.envs
+        state = learn(algorithm, state, ring, key, step, stored, spec, schedule.updates_per_iteration)
+    env_keys = jax.random.split(step_keys(key, step)[3], schedule.envs)
+    episodes, now = jax.vmap(env.step)(carry.episodes, action, env_keys)
+    row = pack(Transition(carry.obs, action, now.reward, now.terminated, now.truncated, now.next_obs))
+    first_visit, visits = carry.first_visit, carry.visits
+    if first_visit is not None and visits is not None:
+        cell = jax.vmap(env.cell)(now.next_obs)
+        first_visit = first_visit.at[cell].min(step)
+        visits = visits.at[cell].add(1)
+    return Carry(state, episodes, now.obs, row, ring, first_visit, visits)
+
+
+@functools.partial(jax.jit, static_argnums=(5, 6, 7), donate_argnums=2)
+def _run_chunk(
+    algorithms: AbstractAlgorithm,
+    keys: Key[Array, " member"],
+    carry: Carry,
+    step: Int[Array, ""],
+    env: AbstractDeviceEnv,
+    schedule: Schedule,
+    length: int,
+    training: bool,
+) -> Carry:
+    """`length` steps of every member: scan outside, members inside."""
+    members_step = each_member(functools.partial(_one_step, env, schedule, training), shared=(3,))
+
+    def body(carry: Carry, step: Int[Array, ""]) -> tuple[Carry, None]:
+        return members_step(algorithms, keys, carry, step), None
+
+    return jax.lax.scan(body, carry, step + jnp.arange(length, dtype=step.dtype))[0]
+
+
+@functools.partial(jax.jit, static_argnums=6)
+def _measure(algorithms, states, rings, keys, step, stored, spec):
+    def one_member(algorithm, state, ring, key, step, stored):
+        return measure(algorithm, state, ring, key, step, stored, spec, batches=8)
+
+    return each_member(one_member, shared=(4, 5))(algorithms, states, rings, keys, step, stored)
+
+
+@jax.jit
+def _policies(algorithms, states):
+    return each_member(lambda algorithm, state: algorithm.policy(state))(algorithms, states)

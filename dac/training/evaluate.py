@@ -1,0 +1,62 @@
+"""Deterministic episodes on environments and keys of their own; training never notices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from dac.envs.base import AbstractDeviceEnv
+from dac.networks import AbstractPolicy
+from dac.population import EVALUATE, each_member, stream
+from dac.types import PRNGKey, Scalar
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Return and length of the episodes of every member."""
+
+    returns: Float[np.ndarray, "member episode"]
+    lengths: Int[np.ndarray, "member episode"]
+
+
+def evaluate_on_device(
+    env: AbstractDeviceEnv, policies: PyTree, keys: Key[Array, " member"], step: int, episodes: int
+) -> Evaluation:
+    """One compiled program for all members and episodes."""
+    returns, lengths = _episodes(policies, keys, jnp.int32(step), env, episodes)
+    return Evaluation(np.asarray(returns), np.asarray(lengths))
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _episodes(
+    policies: PyTree, keys: Key[Array, " member"], step: Int[Array, ""], env: AbstractDeviceEnv, episodes: int
+) -> tuple[Float[Array, "member episode"], Int[Array, "member episode"]]:
+    def one_member(policy: AbstractPolicy, key: PRNGKey, step: Int[Array, ""]):
+        episode_keys = jax.random.split(stream(key, EVALUATE, step), episodes)
+        return jax.vmap(lambda k: _episode(env, policy, k))(episode_keys)
+
+    return each_member(one_member, shared=(2,))(policies, keys, step)
+
+
+def _episode(env: AbstractDeviceEnv, policy: AbstractPolicy, key: PRNGKey) -> tuple[Scalar, Int[Array, ""]]:
+    reset_key, steps_key = jax.random.split(key)
+    state, obs = env.reset(reset_key)
+
+    def body(carry, key):
+        state, obs, total, length, alive = carry
+        act_key, env_key = jax.random.split(key)
+        action = policy.act(obs, act_key, explore=False)
+        state, now = env.step(state, action, env_key)
+        total = total + jnp.where(alive, now.reward, 0)
+        length = length + alive
+        alive = alive & (now.terminated == 0) & (now.truncated == 0)
+        return (state, now.obs, total, length, alive), None
+
+    start = (state, obs, jnp.zeros((), obs.dtype), jnp.int32(0), jnp.bool(True))
+    (_, _, total, length, _), _ = jax.lax.scan(body, start, jax.random.split(steps_key, env.horizon))
+    return total, length
