@@ -1,0 +1,5 @@
+import sys
+
+from dac.cli import main
+
+sys.exit(main())

@@ -1,0 +1,92 @@
+"""Reading a run directory."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import PyTree
+
+from dac.config import RunConfig, resolve
+from dac.population import INIT, each_member, stack_algorithms, stack_keys, stream
+from dac.tasks import find_task
+from dac.training.evaluate import Evaluation, evaluate_on_device
+from dac.training.record import CONFIG, METRICS, POLICY, SUMMARY, VISITS
+from dac.types import UsageError
+from dac.weights import load_tree
+
+
+class Run:
+    """A finished run: its configuration, curves, summary and policies."""
+
+    def __init__(self, directory: Path | str):
+        self.directory = Path(directory)
+        if not self.directory.is_dir():
+            raise UsageError(f"no such run directory: {self.directory}")
+        if not (self.directory / CONFIG).is_file():
+            raise UsageError(f"{self.directory} is not a run directory: it has no {CONFIG}")
+        self.config: RunConfig = resolve(file=self.directory / CONFIG)
+        self.members = self.config.members()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        path = self.directory / SUMMARY
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(f"{self.directory} is not finished: it has no {SUMMARY}") from None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {path}: {error}") from None
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Every column of metrics.csv as an array (evaluation, member)."""
+        path = self.directory / METRICS
+        try:
+            with open(path, newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            count = len(self.members)
+            complete = len(rows) // count * count
+            columns = {n: np.array([float(r[n]) for r in rows[:complete]]) for n in (rows[0] if rows else {})}
+        except FileNotFoundError:
+            raise UsageError(f"{self.directory} has no {METRICS} yet") from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{path} is damaged: {error}") from None
+        return {name: column.reshape(-1, count) for name, column in columns.items()}
+
+    @property
+    def visits(self) -> dict[str, np.ndarray]:
+        """Visit counts by snapshot (`visits_5000`, ...) and `first_visit`, each (member, cell)."""
+        try:
+            with np.load(self.directory / VISITS, allow_pickle=False) as file:
+                return dict(file)
+        except FileNotFoundError:
+            raise UsageError(
+                f"{self.directory} has no {VISITS}: its task has no visit grid, or it is not finished"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {self.directory / VISITS}: {error}") from None
+
+    def policies(self) -> PyTree:
+        """The policies of all members, stacked."""
+        algorithms = stack_algorithms(self.config.make_algorithm(), self.members)
+        spec = find_task(self.config.task).make().spec
+
+        def fresh(algorithm, key):
+            return algorithm.policy(algorithm.init(stream(key, INIT), spec))
+
+        template = eqx.filter_eval_shape(each_member(fresh), algorithms, stack_keys(self.members))
+        return load_tree(self.directory / POLICY, template)
+
+    def evaluate(self, episodes: int = 10) -> Evaluation:
+        """Fresh deterministic episodes with the saved policies."""
+        if episodes < 1:
+            raise UsageError(f"episodes must be at least 1, not {episodes}")
+        env = find_task(self.config.task).make()
+        keys = stack_keys(self.members)
+        # a step no training evaluation used: these episodes were never seen
+        return evaluate_on_device(env, self.policies(), keys, 2**31 - 1, episodes)

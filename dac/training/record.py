@@ -1,0 +1,196 @@
+"""The run directory: what a run leaves behind, written as it goes.
+
+config.toml           the complete configuration; `dac train --config` runs it again
+metrics.csv           one row per member and evaluation
+summary.json          per member: seed, hyperparameters, steps, updates, returns, visited cells; speed; versions
+policy.safetensors    the policies of all members, stacked
+visits.npz            visit counts at chosen steps and the step of each cell's first visit, where the task has a grid
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dac.config import RunConfig
+from dac.population import Member
+from dac.training.base import AbstractLoop
+from dac.training.evaluate import Evaluation
+from dac.types import UsageError
+from dac.weights import save_tree, write_atomically
+
+CONFIG, METRICS, SUMMARY, POLICY, VISITS = (
+    "config.toml",
+    "metrics.csv",
+    "summary.json",
+    "policy.safetensors",
+    "visits.npz",
+)
+SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 2021
+
+
+def new_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
+    """The directory for a new run: the one asked for, which must be empty or absent, or the next free number."""
+    directory = _next_free(f"{task.replace(':', '-').replace('/', '-')}-{algorithm}") if wanted is None else wanted
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; give another --out, or remove it first")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {directory}: {error.strerror}") from None
+    return directory
+
+
+def _next_free(stem: str) -> Path:
+    number = 1
+    while (path := Path("runs") / f"{stem}-{number:03d}").exists():
+        number += 1
+    return path
+
+
+class Recorder:
+    """Writes a run directory."""
+
+    def __init__(self, directory: Path, config: RunConfig, members: list[Member]):
+        self.directory, self.config, self.members = directory, config, members
+        self.best = np.full(len(members), -np.inf)
+        self.last = np.full(len(members), np.nan)
+        self._snapshots: dict[str, np.ndarray] = {}
+        self._columns: list[str] | None = None
+        header = f"# dac {version()}; run it again with: dac train --config {CONFIG}\n"
+        write_atomically(directory / CONFIG, (header + config.to_toml()).encode())
+
+    def evaluation(self, loop: AbstractLoop, result: Evaluation, metrics: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Append one row per member; returns means over members for the progress line."""
+        step = loop.step * loop.schedule.envs
+        mean = result.returns.mean(axis=1)
+        self.last = mean
+        self.best = np.fmax(self.best, mean)
+        visits = loop.visits()
+        rows = []
+        for index, member in enumerate(self.members):
+            row: dict[str, Any] = {"member": index, "seed": member.seed}
+            row |= {name: member.hyper[name] for name in self.config.varied()}
+            row |= {"step": step, "updates": loop.schedule.updates(loop.step)}
+            row |= {"return": mean[index], "return_std": result.returns[index].std()}
+            row |= {"length": result.lengths[index].mean()}
+            if visits is not None:
+                row["visited"] = int((visits[index] > 0).sum())
+            row |= {name: value[index] for name, value in metrics.items()}
+            rows.append(row)
+        self._append(rows)
+        if visits is not None and (step in SNAPSHOTS or step == loop.schedule.steps):
+            self._snapshots[f"visits_{step}"] = visits.astype(np.uint32)
+        line = {"return": float(mean.mean())}
+        if visits is not None:
+            line["visited"] = float((visits > 0).sum(axis=1).mean())
+        return line
+
+    def finish(self, loop: AbstractLoop, seconds: float, agent_steps_per_second: float | None) -> dict[str, Any]:
+        """Write the policies, the visit counts and the summary."""
+        save_tree(self.directory / POLICY, loop.policies())
+        visits, first = loop.visits(), loop.first_visits()
+        if visits is not None and first is not None:
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, first_visit=first.astype(np.int32), **self._snapshots)  # type: ignore[arg-type]
+            write_atomically(self.directory / VISITS, buffer.getvalue())
+        members = []
+        for index, member in enumerate(self.members):
+            entry: dict[str, Any] = {
+                "seed": member.seed,
+                "hyper": dict(member.hyper),
+                "steps": loop.step * loop.schedule.envs,
+                "updates": loop.schedule.updates(loop.step),
+                "final_return": float(self.last[index]),
+                "max_return": float(self.best[index]),
+            }
+            if visits is not None:
+                entry["visited_cells"] = int((visits[index] > 0).sum())
+            members.append(entry)
+        summary = {
+            "algorithm": self.config.algorithm,
+            "task": self.config.task,
+            "members": members,
+            "agent_steps_per_second": agent_steps_per_second,
+            "seconds": seconds,
+            "versions": versions(),
+        }
+        text = json.dumps(_plain(summary), indent=2, allow_nan=False) + "\n"
+        write_atomically(self.directory / SUMMARY, text.encode())
+        return summary
+
+    def _append(self, rows: list[dict[str, Any]]) -> None:
+        path = self.directory / METRICS
+        try:
+            with open(path, "a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
+                if self._columns is None:
+                    self._columns = list(rows[0])
+                    writer.writeheader()
+                writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def version() -> str:
+    return metadata.version("diversity-actor-critic")
+
+
+def versions() -> dict[str, Any]:
+    """What a reader needs to repeat a number: versions, the commit of the sources, the machine's kind."""
+    import jax
+
+    found = {"python": platform.python_version(), "dac": _optional_version("diversity-actor-critic")}
+    for package in ("jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "mujoco"):
+        found[package] = _optional_version(package)
+    device = jax.devices()[0]
+    return found | {"commit": _commit(), "device": device.device_kind, "platform": device.platform}
+
+
+def _optional_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the sources, marked `+` if they were changed since; None outside a checkout."""
+    here = Path(__file__).resolve().parents[2]
+    if not (here / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "dac")
+        return git("rev-parse", "HEAD").strip() + ("+" if changed.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cell(value: Any) -> Any:
+    """Floats in the shortest form that reads back exactly."""
+    return repr(value.item()) if isinstance(value, np.floating) else value
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no inf and no nan: they become strings and null."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value

@@ -1,0 +1,193 @@
+"""The command line as a user meets it: one run from start to finish, and one line for every mistake."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dac
+from dac.cli import main
+from dac.runs import Run
+from dac.types import UsageError
+
+TINY = ["--hidden", "8,8", "--batch-size", "16", "--steps", "300", "--eval-every", "100"]
+TINY += ["--random-steps", "50", "--update-after", "100", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "first"
+    assert main(["train", "dac", "maze", "--seeds", "3:5", "--alpha", "0.5,1.0", "--out", str(out), *TINY]) == 0
+    return out
+
+
+def test_a_run_directory_is_complete(finished):
+    run = Run(finished)
+    metrics = run.metrics
+    assert metrics["step"].shape == (3, 4)
+    np.testing.assert_array_equal(metrics["step"][:, 0], [100, 200, 300])
+    np.testing.assert_array_equal(metrics["updates"][:, 0], [0, 100, 200])
+    np.testing.assert_array_equal(metrics["seed"][0], [3, 4, 3, 4])
+    np.testing.assert_array_equal(metrics["alpha"][0], [0.5, 0.5, 1.0, 1.0])
+    assert np.isnan(metrics["q_mean"][0]).all()
+    assert np.isfinite(metrics["q_mean"][1:]).all()
+    summary = run.summary
+    assert [m["seed"] for m in summary["members"]] == [3, 4, 3, 4]
+    for index, member in enumerate(summary["members"]):
+        assert member["steps"] == 300
+        assert member["updates"] == 200
+        assert member["hyper"]["alpha"] == [0.5, 0.5, 1.0, 1.0][index]
+        assert member["visited_cells"] == metrics["visited"][-1, index]
+        assert {"final_return", "max_return"} <= set(member)
+    assert summary["agent_steps_per_second"] > 0
+    assert {"python", "jax", "mujoco", "dac", "commit"} <= set(summary["versions"])
+    visits = run.visits
+    assert visits["visits_300"].sum(axis=1).tolist() == [300] * 4
+    assert ((visits["first_visit"] > 0).sum(axis=1) == metrics["visited"][-1]).all()
+    assert visits["first_visit"].max() <= 300
+
+
+def test_the_written_configuration_runs_again_to_the_same_numbers(finished, tmp_path):
+    again = tmp_path / "again"
+    assert main(["train", "--config", str(finished / "config.toml"), "--out", str(again), "--quiet"]) == 0
+    assert (again / "metrics.csv").read_text() == (finished / "metrics.csv").read_text()
+    assert (again / "policy.safetensors").read_bytes() == (finished / "policy.safetensors").read_bytes()
+
+
+def test_evaluate_uses_the_saved_policies(finished, capsys):
+    assert main(["evaluate", str(finished), "--episodes", "2"]) == 0
+    assert "mean return" in capsys.readouterr().out
+    result = Run(finished).evaluate(2)
+    assert result.returns.shape == (4, 2)
+    assert (result.lengths == 1000).all()
+
+
+def test_python_and_command_line_are_the_same_run(finished, tmp_path):
+    run = dac.train(
+        "dac", "maze", seeds=[3, 4], alpha=[0.5, 1.0], out=tmp_path / "py", hidden=(8, 8), batch_size=16, steps=300,
+        eval_every=100, random_steps=50, update_after=100,
+    )  # fmt: skip
+    assert (run.directory / "metrics.csv").read_text() == (finished / "metrics.csv").read_text()
+
+
+def test_lists(capsys):
+    assert main(["list", "tasks"]) == 0
+    assert "maze" in capsys.readouterr().out
+    assert main(["list", "algorithms"]) == 0
+    out = capsys.readouterr().out
+    assert "dac" in out
+    assert "sac" in out
+    assert main([]) == 0
+    assert "train" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("train dac maze --alpha 2", "alpha must be a number from 0 to 1"),
+        ("train dac maze --alpha 0.5,high", "alpha"),
+        ("train dac nowhere", "unknown task 'nowhere'"),
+        ("train dac mase", "did you mean maze"),
+        ("train dca maze", "did you mean dac"),
+        ("train dac maze --seeds 5:2", "bad seeds"),
+        ("train dac maze --seeds x", "bad seeds"),
+        ("train dac maze --alhpa 1", "did you mean --alpha"),
+        ("train sac maze --clip 1", "unknown argument '--clip'"),
+        ("train dac maze --steps many", "steps must be a whole number"),
+        ("train dac maze --config nowhere.toml", "no such file"),
+        ("train dac maze --seeds", "expected one argument"),
+        ("train", "needed"),
+        ("train dac", "needed"),
+        ("evaluate nowhere", "no such run directory"),
+        ("evaluate . --episodes x", "episodes"),
+        ("list everything", "invalid choice"),
+        ("dance", "invalid choice"),
+        ("--bogus", "unknown argument"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_code_2(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+    assert list(tmp_path.iterdir()) == []  # nothing was written
+
+
+def test_an_existing_directory_is_not_touched(tmp_path, capsys):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "notes.txt").write_text("precious")
+    assert main(["train", "dac", "maze", "--out", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert [p.name for p in out.iterdir()] == ["notes.txt"]
+    assert main(["train", "dac", "maze", "--out", str(out / "notes.txt")]) == 2
+
+
+def test_no_traceback_from_the_installed_program(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "dac", "train", "dac", "maze", "--alpha", "2"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def damage(finished, tmp_path, name, content):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in finished.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    if content is None:
+        (copy / name).unlink()
+    else:
+        (copy / name).write_bytes(content)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.toml", None, "not a run directory"),
+        ("config.toml", b"algorithm = 3", "are needed"),
+        ("policy.safetensors", None, "no such file"),
+        ("policy.safetensors", b"garbage", "damaged"),
+        ("policy.safetensors", b"", "damaged"),
+    ],
+)
+def test_damaged_runs_are_named(finished, tmp_path, name, content, words):
+    with pytest.raises(UsageError, match=words):
+        Run(damage(finished, tmp_path, name, content)).evaluate(1)
+
+
+def test_a_truncated_or_foreign_policy_is_refused(finished, tmp_path):
+    whole = (finished / "policy.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="damaged"):
+        Run(damage(finished, tmp_path, "policy.safetensors", whole[:-10])).policies()
+    config = (finished / "config.toml").read_text().replace("hidden = [8, 8]", "hidden = [8, 16]")
+    (tmp_path / "copy" / "policy.safetensors").write_bytes(whole)
+    (tmp_path / "copy" / "config.toml").write_text(config)
+    with pytest.raises(UsageError, match="does not fit"):
+        Run(tmp_path / "copy").policies()
+
+
+def test_unfinished_and_damaged_tables_are_named(finished, tmp_path):
+    copy = damage(finished, tmp_path, "summary.json", None)
+    with pytest.raises(UsageError, match="not finished"):
+        _ = Run(copy).summary
+    (copy / "metrics.csv").write_text("member,seed\n0,x\n1,1\n2,2\n3,3\n")
+    with pytest.raises(UsageError, match="damaged"):
+        _ = Run(copy).metrics
+    (copy / "visits.npz").unlink()
+    with pytest.raises(UsageError, match=r"no visits\.npz"):
+        _ = Run(copy).visits
+
+
+def test_summary_is_strict_json(finished):
+    json.loads((finished / "summary.json").read_text(), parse_constant=lambda c: pytest.fail(f"{c} is not JSON"))
