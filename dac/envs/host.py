@@ -1,0 +1,136 @@
+"""The contract of environments on the host: MuJoCo and any Gymnasium environment, many of them stepped by one call.
+
+NumPy in, NumPy out. Actions are in [-1, 1] and rescaled inside; an episode that ends is followed by the next one at
+once; a time-out is truncated, never terminated, and where both fall together it is a termination. Environment `i`
+depends on its own seed and its own actions only, so that a member trains alone as it trains among others.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, UInt64
+
+from dac.types import EnvSpec, UsageError
+
+
+class HostStep(NamedTuple):
+    """What the environments answer to an action each; every array is new and belongs to the caller."""
+
+    next_obs: Float32[np.ndarray, "env obs"]
+    """The observation before any reset."""
+    reward: Float32[np.ndarray, " env"]
+    terminated: Bool[np.ndarray, " env"]
+    truncated: Bool[np.ndarray, " env"]
+    obs: Float32[np.ndarray, "env obs"]
+    """Equal to `next_obs` unless the episode ended; then the first observation of the next one."""
+
+
+class AbstractHostEnvs(abc.ABC):
+    """Several environments of one kind, stepped together."""
+
+    spec: EnvSpec
+    num: int
+    horizon: int
+    cells: tuple[int, int] | None
+    """Shape of the grid in which visited states are counted, or None."""
+
+    @abc.abstractmethod
+    def reset(self, seeds: Sequence[int]) -> Float32[np.ndarray, "env obs"]:
+        """Begin anew, each environment with random numbers of its own seed, and return the first observations."""
+
+    @abc.abstractmethod
+    def step(self, actions: Float32[np.ndarray, "env action"]) -> HostStep:
+        """Act once in every environment, and begin a new episode where one ended."""
+
+    @abc.abstractmethod
+    def visited_cells(self) -> Int64[np.ndarray, " env"]:
+        """Flat indices in the visit grid of the states that the last step reached, before any reset; -1 outside it."""
+
+    @abc.abstractmethod
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything the future depends on, as plain arrays."""
+
+    @abc.abstractmethod
+    def restore(self, state: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "env obs"]:
+        """Continue from `state()`, bit for bit, and return the observations it was taken at."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release threads and memory; closing twice is harmless."""
+
+
+def check_actions(actions: Any, num: int, size: int) -> Float32[np.ndarray, "env action"]:
+    """The actions as float32 of the right shape, finite, and clipped to [-1, 1]."""
+    array = np.asarray(actions, np.float32)
+    if array.shape != (num, size):
+        raise UsageError(f"actions must have shape ({num}, {size}), one row per environment; got {array.shape}")
+    if np.abs(array).max(initial=0) <= 1:  # false for NaN as well, so that the common case costs one comparison
+        return array
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
+        raise UsageError(f"actions must be finite; the action of environment {row} is {array[row].tolist()}")
+    return np.clip(array, -1, 1)
+
+
+def check_count(name: str, value: Any) -> int:
+    """A positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise UsageError(f"{name} must be a whole number of at least 1; got {value!r}")
+    return int(value)
+
+
+def seed_generators(seeds: Sequence[int], num: int) -> list[np.random.Generator]:
+    """One generator per environment, from its seed alone, and the one Gymnasium would make of that seed."""
+    seeds = list(seeds)
+    if len(seeds) != num:
+        raise UsageError(f"reset needs one seed per environment: {num} environments, {len(seeds)} seeds")
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise UsageError(f"a seed must be a whole number of at least 0; got {seed!r}")
+    return [np.random.Generator(np.random.PCG64(int(seed))) for seed in seeds]
+
+
+_WORD = (1 << 64) - 1
+
+
+def pack_generators(generators: Sequence[np.random.Generator]) -> UInt64[np.ndarray, "env 6"]:
+    """The states of PCG64 generators: two 128-bit numbers in words of 64, and the 32 bits kept for the next draw."""
+    rows = []
+    for generator in generators:
+        whole: Any = generator.bit_generator.state
+        state, increment = whole["state"]["state"], whole["state"]["inc"]
+        halves = (state >> 64, state & _WORD, increment >> 64, increment & _WORD)
+        rows.append((*halves, whole["has_uint32"], whole["uinteger"]))
+    return np.array(rows, np.uint64).reshape(len(rows), 6)
+
+
+def unpack_generators(rows: UInt64[np.ndarray, "env 6"]) -> list[np.random.Generator]:
+    """Undo `pack_generators`."""
+    generators = []
+    for row in rows:
+        high, low, increment_high, increment_low, has_uint32, uinteger = (int(word) for word in row)
+        bits = np.random.PCG64(0)
+        bits.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": high << 64 | low, "inc": increment_high << 64 | increment_low},
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
+        }
+        generators.append(np.random.Generator(bits))
+    return generators
+
+
+def check_state(state: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Refuse a state whose arrays are not those of these environments."""
+    for name, array in expected.items():
+        if name not in state:
+            raise UsageError(f"the state has no {name!r}; it needs {', '.join(sorted(expected))}")
+        got = np.asarray(state[name])
+        if got.shape != array.shape or got.dtype != array.dtype:
+            raise UsageError(
+                f"{name!r} of the state must be {array.dtype} of shape {array.shape}; got {got.dtype} of {got.shape}"
+            )

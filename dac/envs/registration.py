@@ -1,0 +1,119 @@
+"""The tasks under Gymnasium's names: `gymnasium.make("dac/SparseHopper-v0")` after `register()`.
+
+Each is an ordinary single environment, Gymnasium's own v5 robot with one of `wrappers.py` around it, so that any
+library can train on it. `threshold`, `delay` and whatever the robot itself takes (`xml_file`, `width`, ...) are
+arguments of `gymnasium.make`; the horizon is its `max_episode_steps`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from ctypes.util import find_library
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.utils import RecordConstructorArgs
+
+from dac.envs.mujoco import HORIZON, TASKS, Delayed, Sparse, Task, find_task, quiet_compiler
+from dac.envs.wrappers import DelayedReward, SparseReward
+
+NAMESPACE = "dac"
+
+
+def _mujoco_entry(name: str, task: Task) -> dict[str, Any]:
+    """What Gymnasium's registry has to know of a MuJoCo task."""
+    entry: dict[str, Any] = {
+        "entry_point": f"{__name__}:make_robot",
+        "max_episode_steps": HORIZON,
+        "kwargs": {"task": name},
+    }
+    if isinstance(task.reward, Sparse):
+        entry["kwargs"]["threshold"] = task.reward.threshold
+        entry["additional_wrappers"] = (WrapperSpec("SparseTask", f"{__name__}:SparseTask", {}),)
+    elif isinstance(task.reward, Delayed):
+        entry["kwargs"]["delay"] = task.reward.delay
+        entry["additional_wrappers"] = (WrapperSpec("DelayedTask", f"{__name__}:DelayedTask", {}),)
+    return entry
+
+
+# every id of the package, with the arguments of `gymnasium.register`
+IDS: dict[str, dict[str, Any]] = {
+    **{f"{NAMESPACE}/{name}-v0": _mujoco_entry(name, task) for name, task in TASKS.items()},
+}
+
+
+def register() -> None:
+    """Make every id known to `gymnasium.make`; calling it again changes nothing."""
+    for id, entry in IDS.items():
+        if id not in gym.registry:
+            gym.register(id, **entry)
+
+
+def make_robot(
+    task: str,
+    *,
+    threshold: float | None = None,
+    delay: int | None = None,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> gym.Env:
+    """Gymnasium's v5 robot of a task, with its dense reward: the wrapper of the task goes around the time limit."""
+    from gymnasium.envs.mujoco.ant_v5 import AntEnv
+    from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+    from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
+    from gymnasium.envs.mujoco.humanoidstandup_v5 import HumanoidStandupEnv
+    from gymnasium.envs.mujoco.walker2d_v5 import Walker2dEnv
+
+    robots = {
+        "HalfCheetah": HalfCheetahEnv,
+        "Hopper": HopperEnv,
+        "Walker2d": Walker2dEnv,
+        "Ant": AntEnv,
+        "HumanoidStandup": HumanoidStandupEnv,
+    }
+    found = find_task(task, threshold=threshold, delay=delay)
+    with quiet_compiler():
+        env = robots[found.robot](render_mode=render_mode, **kwargs)
+    if not _has_display():
+        # name only the modes that work, and draw them where no screen is needed
+        modes = [mode for mode in env.metadata["render_modes"] if mode != "human"]
+        env.metadata = {**env.metadata, "render_modes": modes}
+        if render_mode is not None:
+            _draw_off_screen()
+    return env
+
+
+def _has_display() -> bool:
+    return sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+
+
+def _draw_off_screen() -> None:
+    """Choose a renderer that needs no screen, unless the user chose one: left alone, Gymnasium tries a window first.
+
+    `MUJOCO_GL` is the only switch it has.
+    """
+    mesa_only = find_library("EGL") is None and find_library("OSMesa") is not None
+    os.environ.setdefault("MUJOCO_GL", "osmesa" if mesa_only else "egl")
+
+
+class SparseTask(SparseReward):
+    """`SparseReward` with the threshold given to `gymnasium.make`."""
+
+    def __init__(self, env: gym.Env):
+        RecordConstructorArgs.__init__(self)  # the first call counts: the threshold is the task's argument, not ours
+        super().__init__(env, _argument(env, "threshold"), coordinate=0)
+
+
+class DelayedTask(DelayedReward):
+    """`DelayedReward` with the delay given to `gymnasium.make`."""
+
+    def __init__(self, env: gym.Env):
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env, _argument(env, "delay"))
+
+
+def _argument(env: gym.Env, name: str) -> Any:
+    assert env.spec is not None  # gymnasium.make has just set it
+    return env.spec.kwargs[name]
