@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt64
@@ -35,8 +35,10 @@ class AbstractHostEnvs(abc.ABC):
     spec: EnvSpec
     num: int
     horizon: int
-    cells: tuple[int, int] | None
+    cells: tuple[int, ...] | None
     """Shape of the grid in which visited states are counted, or None."""
+    supports_state: ClassVar[bool] = True
+    """Whether `state` and `restore` work; where they do not, they raise."""
 
     @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> Float32[np.ndarray, "env obs"]:
@@ -83,15 +85,20 @@ def check_count(name: str, value: Any) -> int:
     return int(value)
 
 
-def seed_generators(seeds: Sequence[int], num: int) -> list[np.random.Generator]:
-    """One generator per environment, from its seed alone, and the one Gymnasium would make of that seed."""
+def check_seeds(seeds: Sequence[int], num: int) -> list[int]:
+    """One seed per environment, as Python's own integers, the only ones Gymnasium takes."""
     seeds = list(seeds)
     if len(seeds) != num:
         raise UsageError(f"reset needs one seed per environment: {num} environments, {len(seeds)} seeds")
     for seed in seeds:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise UsageError(f"a seed must be a whole number of at least 0; got {seed!r}")
-    return [np.random.Generator(np.random.PCG64(int(seed))) for seed in seeds]
+    return [int(seed) for seed in seeds]
+
+
+def seed_generators(seeds: Sequence[int], num: int) -> list[np.random.Generator]:
+    """One generator per environment, from its seed alone, and the one Gymnasium would make of that seed."""
+    return [np.random.Generator(np.random.PCG64(seed)) for seed in check_seeds(seeds, num)]
 
 
 _WORD = (1 << 64) - 1

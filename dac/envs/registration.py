@@ -1,7 +1,10 @@
-"""The tasks under Gymnasium's names: `gymnasium.make("dac/SparseHopper-v0")` after `register()`.
+"""The tasks under Gymnasium's names: `gymnasium.make("dac/SparseHopper-v0")` once this module is imported.
 
-Each is an ordinary single environment, Gymnasium's own v5 robot with one of `wrappers.py` around it, so that any
-library can train on it. `threshold`, `delay` and whatever the robot itself takes (`xml_file`, `width`, ...) are
+Gymnasium itself imports it when asked for `gymnasium.make("dac.envs.registration:dac/SparseHopper-v0")`; since its
+version 1.0 it looks for no environments in installed packages by itself.
+
+Each is an ordinary single environment, so that any library can train on it: the maze, or Gymnasium's own v5 robot with
+one of `wrappers.py` around it. `threshold`, `delay` and whatever the robot itself takes (`xml_file`, `width`, ...) are
 arguments of `gymnasium.make`; the horizon is its `max_episode_steps`.
 """
 
@@ -16,6 +19,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils import RecordConstructorArgs
 
+from dac.envs.maze import FourRoomMaze
 from dac.envs.mujoco import HORIZON, TASKS, Delayed, Sparse, Task, find_task, quiet_compiler
 from dac.envs.wrappers import DelayedReward, SparseReward
 
@@ -40,6 +44,10 @@ def _mujoco_entry(name: str, task: Task) -> dict[str, Any]:
 
 # every id of the package, with the arguments of `gymnasium.register`
 IDS: dict[str, dict[str, Any]] = {
+    f"{NAMESPACE}/FourRoomMaze-v0": {
+        "entry_point": "dac.envs.maze_gym:FourRoomMazeEnv",
+        "max_episode_steps": FourRoomMaze.horizon,
+    },
     **{f"{NAMESPACE}/{name}-v0": _mujoco_entry(name, task) for name, task in TASKS.items()},
 }
 
@@ -117,3 +125,6 @@ class DelayedTask(DelayedReward):
 def _argument(env: gym.Env, name: str) -> Any:
     assert env.spec is not None  # gymnasium.make has just set it
     return env.spec.kwargs[name]
+
+
+register()

@@ -1,0 +1,500 @@
+"""Any Gymnasium environment under the contract of `envs/host.py`.
+
+    make_gymnasium("Pendulum-v1", 8)                     by its id
+    make_gymnasium("my_package:MyEnv-v0", 8)             by an id that a module registers when it is imported
+    make_gymnasium(lambda: MyEnv(size=3), 8)             by a function that makes a new environment at every call
+    make_gymnasium("my_package:Slow-v0", 8, processes=True)
+
+Observations may be a Box, or a Dict or Tuple of Boxes; they are laid out flat, in Gymnasium's order. Actions must be a
+Box with finite bounds; [-1, 1] is stretched over it. An environment is seeded once, by `reset`; the episodes after the
+first go on with its own random numbers.
+
+Visited states are counted where the innermost environment (`env.unwrapped`) has these two, as `maze_gym.py` does:
+
+    visit_grid: tuple[int, ...]     the shape of a grid over the states
+    visit_cell() -> int             flat index in it of the state it is in, or -1 outside
+
+Gymnasium has no way to read an environment's state, so these environments cannot be saved (`supports_state`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
+from gymnasium.vector.utils import CloudpickleWrapper
+from gymnasium.wrappers import TimeLimit
+from jaxtyping import Float32, Int64
+
+from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
+from dac.types import EnvSpec, UsageError
+
+NO_LIMIT = 2**31 - 1
+"""The horizon of an environment without a time limit."""
+PATIENCE = 5.0
+"""Seconds that worker processes get to end by themselves when they are closed."""
+_LARGEST = float(np.finfo(np.float32).max)
+
+MakeEnv: TypeAlias = Callable[[], gym.Env]
+
+
+def make_gymnasium(env: str | MakeEnv, num: int, *, processes: bool = False) -> GymnasiumEnvs:
+    """Vector environments of an id, or of a function that makes one: `make_gymnasium("Pendulum-v1", 8)`."""
+    return GymnasiumEnvs(env, num, processes=processes)
+
+
+class GymnasiumEnvs(AbstractHostEnvs):
+    """Several Gymnasium environments, one after another in this process or spread over worker processes.
+
+    Workers pay where a step takes longer than the messages about it, some tenths of a millisecond. They start afresh,
+    by "spawn", so a script that asks for them needs the usual `if __name__ == "__main__":`.
+    """
+
+    supports_state: ClassVar[bool] = False
+
+    def __init__(self, env: str | MakeEnv, num: int, *, processes: bool = False):
+        self.num = check_count("num", num)
+        if not isinstance(processes, bool):
+            raise UsageError(f"processes must be True or False; got {processes!r}")
+        make = _find(env)
+        self._rows = _Workers(self.num) if processes else _Rows(range(self.num))
+        # also when nobody calls close; not at exit, where workers end by themselves and modules may be gone
+        self._finalizer = weakref.finalize(self, self._rows.close)
+        self._finalizer.atexit = False
+        try:
+            layout = self._rows.open(make)
+        except BaseException:
+            self.close()
+            raise
+        self.spec = EnvSpec(layout.obs_size, math.prod(layout.action_space.shape))
+        self.horizon = layout.horizon
+        self.cells = layout.cells
+        self._visited = np.full(self.num, -1, np.int64)
+        self._begun = False
+
+    def reset(self, seeds: Sequence[int]) -> Float32[np.ndarray, "env obs"]:
+        checked = check_seeds(seeds, self.num)
+        self._begun = False
+        obs, self._visited = self._rows.reset(checked)
+        self._begun = True
+        return obs
+
+    def step(self, actions: Float32[np.ndarray, "env action"]) -> HostStep:
+        checked = check_actions(actions, self.num, self.spec.action_size)
+        if not self._begun and not self._rows.closed:
+            raise UsageError("call reset(seeds) before step(actions)")
+        self._begun = False  # should a step fail, some environments have made it and others not
+        step, self._visited = self._rows.step(checked)
+        self._begun = True
+        return step
+
+    def visited_cells(self) -> Int64[np.ndarray, " env"]:
+        return self._visited.copy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        raise UsageError("Gymnasium environments cannot be saved: Gymnasium has no way to read an environment's state")
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "env obs"]:
+        raise UsageError(
+            "Gymnasium environments cannot be restored: Gymnasium has no way to set an environment's state"
+        )
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _find(env: str | MakeEnv) -> MakeEnv:
+    """A function that makes the environment; ids are looked up here, since a worker process may not know them."""
+    if not isinstance(env, str):
+        if not callable(env):
+            raise UsageError(f"env must be an id or a function that makes an environment; got {_line(env)}")
+        return env
+    module, _, id = env.rpartition(":")
+    if id.startswith("dac/"):
+        from dac.envs.registration import register
+
+        register()
+    try:
+        if module:
+            importlib.import_module(module)
+        namespace, name, version = parse_env_id(id)
+        latest = find_highest_version(namespace, name)
+        if version is None and id not in gym.registry and latest is not None:
+            raise UsageError(f"{env!r} needs a version: {get_env_id(namespace, name, latest)!r} is the latest")
+        spec = gym.spec(id)
+    except (gym.error.Error, ImportError) as error:
+        raise UsageError(f"no environment {env!r}: {_line(error)}") from error
+    # what Gymnasium's checker would warn of once is an error here, at every step
+    return functools.partial(gym.make, spec, disable_env_checker=True)
+
+
+def _line(text: Any, limit: int = 300) -> str:
+    """Anything as one line that is not too long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else f"{line[:limit]} ..."
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """What has to be the same in all environments, and the time limit."""
+
+    obs_size: int
+    action_space: spaces.Box
+    cells: tuple[int, ...] | None
+    horizon: int = dataclasses.field(compare=False)
+    row: int = dataclasses.field(compare=False)
+
+
+def _common(layouts: Sequence[_Layout]) -> _Layout:
+    """The layout that all share."""
+    first = layouts[0]
+    for other in layouts[1:]:
+        if other != first:
+            raise UsageError(
+                f"all environments must be alike: environment {first.row} has {first.obs_size} observation entries, "
+                f"{_line(first.action_space)} and visit grid {first.cells}, environment {other.row} has "
+                f"{other.obs_size}, {_line(other.action_space)} and {other.cells}"
+            )
+    return dataclasses.replace(first, horizon=max(layout.horizon for layout in layouts))
+
+
+class _Answer(NamedTuple):
+    """A step, and the visited cells before any reset."""
+
+    step: HostStep
+    cells: Int64[np.ndarray, " env"]
+
+
+class _Rows:
+    """Some rows of the vector environment, in this process."""
+
+    def __init__(self, numbers: Iterable[int]):
+        self._numbers = list(numbers)
+        self._envs: list[_Single] = []
+        self.closed = False
+
+    def open(self, make: MakeEnv | bytes) -> _Layout:
+        function: MakeEnv = pickle.loads(make) if isinstance(make, bytes) else make
+        for row in self._numbers:
+            env = _Single(function, row)
+            if any(env.env.unwrapped is other.env.unwrapped for other in self._envs):
+                raise UsageError("env returned the same environment twice; it must make a new one at every call")
+            self._envs.append(env)
+        return _common([env.layout for env in self._envs])
+
+    def reset(self, seeds: Sequence[int]) -> tuple[Float32[np.ndarray, "env obs"], Int64[np.ndarray, " env"]]:
+        self._check_open()
+        obs = np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=True)])
+        return obs, np.array([env.cell for env in self._envs], np.int64)
+
+    def step(self, actions: Float32[np.ndarray, "env action"]) -> _Answer:
+        self._check_open()
+        moves = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
+        next_obs, reward, terminated, truncated, obs = zip(*moves, strict=True)
+        flags = (np.array(terminated, np.bool_), np.array(truncated, np.bool_))
+        step = HostStep(np.stack(next_obs), np.array(reward, np.float32), *flags, np.stack(obs))
+        return _Answer(step, np.array([env.cell for env in self._envs], np.int64))
+
+    def close(self) -> None:
+        self.closed = True
+        with contextlib.ExitStack() as stack:  # all of them, even where one fails to
+            for env in self._envs:
+                stack.callback(env.env.close)
+            self._envs = []
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError("these environments are closed")
+
+
+class _Single:
+    """One environment; whatever it says is checked."""
+
+    def __init__(self, make: MakeEnv, row: int):
+        self._where = f"environment {row}"
+        try:
+            self.env = make()
+        except Exception as error:
+            raise UsageError(f"{self._where} could not be made: {type(error).__name__}: {_line(error)}") from error
+        if not isinstance(self.env, gym.Env):
+            raise UsageError(f"{self._where} is not a gymnasium.Env; env returned {_line(repr(self.env))}")
+        try:
+            self.layout = self._inspect(row)
+        except BaseException:
+            self.env.close()
+            raise
+        self._obs_space = self.env.observation_space
+        space = self.layout.action_space
+        self._low, self._high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+        self._middle, self._reach = self._low / 2 + self._high / 2, self._high / 2 - self._low / 2
+        self._steps = 0
+        self.cell = -1
+
+    def reset(self, seed: int) -> Float32[np.ndarray, " obs"]:
+        self._steps = 0
+        obs = self._begin("reset", seed)
+        self.cell = self._find_cell("reset")
+        return obs
+
+    def step(self, action: Float32[np.ndarray, " action"]) -> tuple[np.ndarray, float, bool, bool, np.ndarray]:
+        self._steps += 1
+        when = f"step {self._steps}"
+        answer = self.env.step(self._rescale(action))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            self._fail(when, "step must return (obs, reward, terminated, truncated, info)")
+        obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
+        next_obs = self._read(obs, when)
+        self.cell = self._find_cell(when)
+        over = terminated or truncated
+        first = self._begin(f"reset after {when}") if over else next_obs
+        return next_obs, reward, terminated, truncated and not terminated, first
+
+    def _begin(self, when: str, seed: int | None = None) -> Float32[np.ndarray, " obs"]:
+        answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            self._fail(when, "reset must return (obs, info)")
+        return self._read(answer[0], when)
+
+    def _inspect(self, row: int) -> _Layout:
+        """Refuse an environment that cannot be trained on."""
+        action_space = getattr(self.env, "action_space", None)
+        if not isinstance(action_space, spaces.Box) or not np.issubdtype(action_space.dtype, np.floating):
+            raise UsageError(
+                f"actions must be real numbers, a Box of floats; the action space is {_line(action_space)}"
+            )
+        if not (np.isfinite(action_space.low) & np.isfinite(action_space.high)).all():
+            raise UsageError(f"actions must have finite bounds; the action space is {_line(action_space)}")
+        obs_size = _count_entries(getattr(self.env, "observation_space", None))
+        if obs_size == 0 or math.prod(action_space.shape) == 0:
+            raise UsageError(
+                f"observations and actions must not be empty; the observation space is "
+                f"{_line(self.env.observation_space)} and the action space {_line(action_space)}"
+            )
+        inner: Any = self.env.unwrapped
+        cells = getattr(inner, "visit_grid", None)
+        if cells is not None:
+            cells = tuple(cells)
+            if not cells or any(not isinstance(side, int | np.integer) or side < 1 for side in cells):
+                raise UsageError(f"visit_grid must be a tuple of positive whole numbers; got {cells}")
+            if not callable(getattr(inner, "visit_cell", None)):
+                raise UsageError(f"{_line(inner)} has a visit_grid and no method visit_cell()")
+        return _Layout(obs_size, action_space, cells, _find_horizon(self.env), row)
+
+    def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
+        """From [-1, 1] to the bounds, and exactly on them at either end."""
+        space = self.layout.action_space
+        inside = np.clip(self._middle + self._reach * action.astype(np.float64), self._low, self._high)
+        exact = np.where(action <= -1, self._low, np.where(action >= 1, self._high, inside))
+        return exact.astype(space.dtype).reshape(space.shape)
+
+    def _read(self, obs: Any, when: str) -> Float32[np.ndarray, " obs"]:
+        try:
+            parts = _flatten(self._obs_space, obs, "the observation")
+        except UsageError as error:
+            self._fail(when, str(error))
+        with np.errstate(over="ignore"):
+            row = np.concatenate(parts, dtype=np.float32)
+        if not np.isfinite(row).all():
+            entry = int(np.flatnonzero(~np.isfinite(row))[0])
+            value = np.concatenate(parts)[entry]
+            self._fail(when, f"observations must be finite in float32; entry {entry} is {value}")
+        return row
+
+    def _read_reward(self, reward: Any, when: str) -> float:
+        value = np.asarray(reward)
+        if value.size != 1 or value.dtype.kind not in "fiub":
+            self._fail(when, f"the reward must be one number; got {_line(repr(reward))}")
+        number = float(value.item())
+        if not abs(number) <= _LARGEST:
+            self._fail(when, f"the reward must be finite in float32; got {number}")
+        return number
+
+    def _find_cell(self, when: str) -> int:
+        if self.layout.cells is None:
+            return -1
+        inner: Any = self.env.unwrapped
+        cell, count = inner.visit_cell(), math.prod(self.layout.cells)
+        if not isinstance(cell, int | np.integer) or not -1 <= cell < count:
+            self._fail(when, f"visit_cell() must return an index from 0 to {count - 1}, or -1; got {_line(repr(cell))}")
+        return int(cell)
+
+    def _fail(self, when: str, what: str) -> NoReturn:
+        raise UsageError(f"{self._where}, {when}: {what}")
+
+
+def _find_horizon(env: gym.Env) -> int:
+    """The time limit, also where a wrapper was put around an environment that Gymnasium did not make."""
+    limit = None if env.spec is None else env.spec.max_episode_steps
+    while limit is None and isinstance(env, gym.Wrapper):
+        limit = env._max_episode_steps if isinstance(env, TimeLimit) else None
+        env = env.env
+    return NO_LIMIT if limit is None else int(limit)
+
+
+def _count_entries(space: Any) -> int:
+    """The size of observations laid out flat."""
+    if isinstance(space, spaces.Dict):
+        return sum(_count_entries(inner) for inner in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return sum(_count_entries(inner) for inner in space.spaces)
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"observations must be a Box, or a Dict or Tuple of Boxes; {_line(space)} is not "
+            "(gymnasium.wrappers.FlattenObservation turns discrete ones into zeros and a one)"
+        )
+    if space.dtype == np.uint8 and len(space.shape) >= 2:
+        raise UsageError(f"images are not supported; the observation space is {_line(space)}")
+    return math.prod(space.shape)
+
+
+def _flatten(space: gym.Space, obs: Any, name: str) -> list[np.ndarray]:
+    """The parts of an observation in the order of `gymnasium.spaces.flatten`, which would not check them."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(obs, Mapping) or set(obs) != set(space.spaces):
+            got = f"keys {', '.join(map(repr, obs))}" if isinstance(obs, Mapping) else type(obs).__name__
+            raise UsageError(f"{name} has {got}; its space has keys {', '.join(map(repr, space.spaces))}")
+        parts = [_flatten(inner, obs[key], f"{name}[{key!r}]") for key, inner in space.spaces.items()]
+        return [array for part in parts for array in part]
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(obs, tuple | list) or len(obs) != len(space.spaces):
+            raise UsageError(f"{name} must be a tuple of {len(space.spaces)}; got {_line(repr(obs))}")
+        parts = [_flatten(inner, obs[i], f"{name}[{i}]") for i, inner in enumerate(space.spaces)]
+        return [array for part in parts for array in part]
+    try:
+        array = np.asarray(obs)
+    except ValueError:  # rows of several lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiub":
+        raise UsageError(f"{name} must be an array of numbers; got {_line(repr(obs))}")
+    if array.shape != space.shape:
+        raise UsageError(f"{name} has shape {array.shape}; its space has {space.shape}")
+    return [array.ravel()]
+
+
+class _Failure(NamedTuple):
+    """What went wrong in a worker."""
+
+    usage: bool
+    message: str
+    trace: str
+
+
+class _Workers:
+    """`_Rows` spread over processes, a block of neighbouring rows in each."""
+
+    def __init__(self, num: int):
+        self._context = multiprocessing.get_context("spawn")  # a fork of a process that runs JAX may hang
+        self._blocks = [block.tolist() for block in np.array_split(np.arange(num), min(num, os.cpu_count() or 1))]
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+        self.closed = False
+
+    def open(self, make: MakeEnv) -> _Layout:
+        try:
+            packed = pickle.dumps(CloudpickleWrapper(make))
+        except Exception as error:
+            raise UsageError(
+                f"env cannot be sent to another process: {type(error).__name__}: {_line(error)}; "
+                "make it import or build what it needs, or leave out processes=True"
+            ) from error
+        for block in self._blocks:
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=_serve, args=(theirs, block), daemon=True)
+            self._pipes.append(ours)
+            self._processes.append(process)
+            process.start()
+            theirs.close()  # so that the end of the worker is the end of the pipe
+        return _common(self._ask("open", [packed] * len(self._blocks)))
+
+    def reset(self, seeds: Sequence[int]) -> tuple[Float32[np.ndarray, "env obs"], Int64[np.ndarray, " env"]]:
+        obs, cells = zip(*self._ask("reset", [seeds[block[0] : block[-1] + 1] for block in self._blocks]), strict=True)
+        return np.concatenate(obs), np.concatenate(cells)
+
+    def step(self, actions: Float32[np.ndarray, "env action"]) -> _Answer:
+        steps, cells = zip(*self._ask("step", [actions[block] for block in self._blocks]), strict=True)
+        step = HostStep(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
+        return _Answer(step, np.concatenate(cells))
+
+    def close(self) -> None:
+        self.closed = True
+        for pipe in self._pipes:
+            pipe.close()  # a worker ends when it finds nobody there
+        deadline = time.monotonic() + PATIENCE
+        for process in self._processes:
+            if process.pid is not None:  # it was started
+                process.join(max(0.0, deadline - time.monotonic()))
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+            process.close()
+        self._pipes, self._processes = [], []
+
+    def _ask(self, method: str, arguments: Sequence[Any]) -> list[Any]:
+        """Send every worker its part, and only then wait for the answers."""
+        if self.closed:
+            raise UsageError("these environments are closed")
+        answers = []
+        try:
+            for number, argument in enumerate(arguments):
+                with self._notice_death(number, method):
+                    self._pipes[number].send((method, argument))
+            for number in range(len(arguments)):
+                with self._notice_death(number, method):
+                    answers.append(self._pipes[number].recv())
+        except BaseException:  # Ctrl-C too: answers still on their way would be taken for those to the next question
+            self.close()
+            raise
+        for answer in answers:
+            if isinstance(answer, _Failure):
+                if answer.usage:
+                    raise UsageError(answer.message)
+                error = RuntimeError(f"in a worker process: {answer.message}")
+                error.add_note(answer.trace)
+                raise error
+        return answers
+
+    @contextlib.contextmanager
+    def _notice_death(self, number: int, method: str) -> Any:
+        try:
+            yield
+        except (EOFError, OSError):
+            first, last = self._blocks[number][0], self._blocks[number][-1]
+            rows = f"environment {first}" if first == last else f"environments {first} to {last}"
+            self._processes[number].join(PATIENCE)
+            code = self._processes[number].exitcode
+            hint = '; does the script start its work under `if __name__ == "__main__":`?' if method == "open" else ""
+            raise RuntimeError(f"the worker process of {rows} died with exit code {code}{hint}") from None
+
+
+def _serve(pipe: Connection, block: Sequence[int]) -> None:
+    """The life of a worker: answer until nobody asks."""
+    # Ctrl-C is meant for the process that asks, which then closes this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    rows = _Rows(block)
+    with contextlib.closing(rows), contextlib.suppress(EOFError, OSError):
+        while True:
+            method, argument = pipe.recv()
+            try:
+                answer = getattr(rows, method)(argument)
+            except Exception as error:
+                usage = isinstance(error, UsageError)
+                message = str(error) if usage else f"{type(error).__name__}: {_line(error)}"
+                answer = _Failure(usage, message, traceback.format_exc())
+            pipe.send(answer)
