@@ -1,5 +1,6 @@
 """Diversity Actor-Critic: sample-aware maximum-entropy reinforcement learning, whole populations in one program."""
 
+from dac._version import __version__ as __version__
 from dac.algorithms import DAC as DAC
 from dac.algorithms import SAC as SAC
 from dac.population import Member as Member

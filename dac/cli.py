@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    from dac.training.record import version
+    from dac._version import __version__
 
     parser = _Parser(prog="dac", description="Diversity Actor-Critic: exploration where reward is rare.")
-    parser.add_argument("--version", action="version", version=f"dac {version()}")
+    parser.add_argument("--version", action="version", version=f"dac {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_train(commands, arguments)
 
@@ -116,7 +116,7 @@ def _add_train(commands, arguments: list[str]) -> None:
 def _train(options: argparse.Namespace) -> int:
     from dac.config import parse_text, read_toml, resolve
     from dac.progress import ProgressBar
-    from dac.training.record import new_directory
+    from dac.training.record import choose_directory
     from dac.training.run import Silence, run
 
     algorithm, task = options.algorithm, options.task
@@ -128,13 +128,10 @@ def _train(options: argparse.Namespace) -> int:
     known = isinstance(algorithm, str) and algorithm in ALGORITHMS
     settings = {name: parse_text(name, text, algorithm) for name, text in texts.items()} if known else {}
     config = resolve(algorithm, task, options.seeds, settings, options.config)
-    directory = new_directory(options.out, config.task, config.algorithm)
+    directory = choose_directory(options.out, config.task, config.algorithm)
     enable_compilation_cache()
-    if options.quiet:
-        run(config, directory, Silence())
-    else:
-        with ProgressBar(config) as progress:
-            finished = run(config, directory, progress)
+    finished = run(config, directory, Silence() if options.quiet else ProgressBar(config))
+    if not options.quiet:
         _print_summary(finished)
     return 0
 

@@ -17,7 +17,7 @@ import tomllib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dac.algorithms import ALGORITHMS, AbstractAlgorithm
 from dac.population import Member, grid
@@ -50,6 +50,8 @@ class Training:
     """Environment steps between evaluations."""
     eval_episodes: int = 1
     """Deterministic episodes per evaluation."""
+    replay: Literal["auto", "device", "host"] = "auto"
+    """Where the ring is kept: on the device, in host memory, or on the device if it fits."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,6 +44,9 @@ class ProgressBar:
         if self._live is not None:
             self._live.stop()
 
+    def announce(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True) if self._live is None else self._live.console.print(text)
+
     def update(self, steps: int, rate: float | None, **values: float) -> None:
         speed = "compiling" if rate is None else f"{rate:,.0f} agent-steps/s"
         text = "  ".join(f"{name} {value:,.1f}" for name, value in values.items())

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dac.types import EnvSpec, PRNGKey, Transition, float_dtype, row_size, unpack
+from dac.types import EnvSpec, PRNGKey, float_dtype, row_size
 
 Ring = Float[Array, "capacity row"]
 Count = Int[Array, ""]
@@ -27,17 +27,15 @@ def insert(ring: Ring, count: Count, rows: Float[Array, "env row"]) -> Ring:
 
 
 def sample_indices(
-    ring: Ring, count: Count, key: PRNGKey, size: int, window: int | None = None
+    capacity: int, count: Count, key: PRNGKey, size: int, window: int | None = None
 ) -> Int[Array, " batch"]:
-    """Uniform positions among the rows stored, or among the latest `window` of them."""
-    capacity = ring.shape[0]
+    """Uniform positions, with replacement, among the rows stored, or among the latest `window` of them."""
     stored = jnp.minimum(count, capacity)
     reach = stored if window is None else jnp.minimum(stored, window)
     age = jax.random.randint(key, (size,), 0, reach)  # 0 is the newest row
     return (count - 1 - age) % capacity
 
 
-def sample(ring: Ring, count: Count, key: PRNGKey, size: int, spec: EnvSpec, window: int | None = None) -> Transition:
-    """A batch drawn uniformly with replacement."""
-    rows = ring.at[sample_indices(ring, count, key, size, window)].get(mode="promise_in_bounds")
-    return unpack(rows, spec)
+def gather(ring: Ring, positions: Int[Array, "*batch"]) -> Float[Array, "*batch row"]:
+    """The rows at these positions, which are known to be inside."""
+    return ring.at[positions].get(mode="promise_in_bounds")

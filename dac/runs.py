@@ -15,6 +15,7 @@ from dac.config import RunConfig, resolve
 from dac.population import INIT, each_member, stack_algorithms, stack_keys, stream
 from dac.tasks import find_task
 from dac.training.evaluate import Evaluation, evaluate_on_device
+from dac.training.host import evaluate_on_host
 from dac.training.record import CONFIG, METRICS, POLICY, SUMMARY, VISITS
 from dac.types import UsageError
 from dac.weights import load_tree
@@ -74,7 +75,7 @@ class Run:
     def policies(self) -> PyTree:
         """The policies of all members, stacked."""
         algorithms = stack_algorithms(self.config.make_algorithm(), self.members)
-        spec = find_task(self.config.task).make().spec
+        spec = find_task(self.config.task).spec()
 
         def fresh(algorithm, key):
             return algorithm.policy(algorithm.init(stream(key, INIT), spec))
@@ -86,7 +87,8 @@ class Run:
         """Fresh deterministic episodes with the saved policies."""
         if episodes < 1:
             raise UsageError(f"episodes must be at least 1, not {episodes}")
-        env = find_task(self.config.task).make()
-        keys = stack_keys(self.members)
-        # a step no training evaluation used: these episodes were never seen
-        return evaluate_on_device(env, self.policies(), keys, 2**31 - 1, episodes)
+        task, step = find_task(self.config.task), 2**31 - 1  # a step no training evaluation used
+        if task.device is not None:
+            return evaluate_on_device(task.device(), self.policies(), stack_keys(self.members), step, episodes)
+        assert task.host is not None
+        return evaluate_on_host(task.host, self.policies(), self.members, step, episodes)

@@ -31,23 +31,19 @@ def test_ring_holds_the_latest_rows(envs):
         ring = replay.insert(ring, jnp.int32(step * envs), rows)
         model.extend(np.asarray(rows[:, 0]).tolist())
         count = (step + 1) * envs
-        drawn = replay.sample_indices(ring, jnp.int32(count), jax.random.key(step), 400)
+        drawn = replay.sample_indices(capacity, jnp.int32(count), jax.random.key(step), 400)
         assert set(np.asarray(ring[drawn, 0]).tolist()) == set(model)
         assert int(drawn.max()) < min(count, capacity)
 
 
 def test_sampling_is_uniform_over_what_is_stored():
-    ring = replay.empty(50, SPEC)
-    counts = np.bincount(
-        np.asarray(replay.sample_indices(ring, jnp.int32(20), jax.random.key(0), 20_000)), minlength=50
-    )
+    counts = np.bincount(np.asarray(replay.sample_indices(50, jnp.int32(20), jax.random.key(0), 20_000)), minlength=50)
     assert not counts[20:].any()
     assert abs(counts[:20] - 1000).max() < 5 * np.sqrt(1000)
 
 
 def test_a_window_draws_only_the_latest_rows():
-    ring = replay.empty(10, SPEC)
-    drawn = np.asarray(replay.sample_indices(ring, jnp.int32(23), jax.random.key(0), 300, window=4))
+    drawn = np.asarray(replay.sample_indices(10, jnp.int32(23), jax.random.key(0), 300, window=4))
     assert set(drawn.tolist()) == {9, 0, 1, 2}  # rows 19 to 22 of a ring of 10
-    full = replay.sample_indices(ring, jnp.int32(23), jax.random.key(0), 300, window=1000)
-    np.testing.assert_array_equal(full, replay.sample_indices(ring, jnp.int32(23), jax.random.key(0), 300))
+    full = replay.sample_indices(10, jnp.int32(23), jax.random.key(0), 300, window=1000)
+    np.testing.assert_array_equal(full, replay.sample_indices(10, jnp.int32(23), jax.random.key(0), 300))

@@ -107,8 +107,12 @@ class AbstractLoop(abc.ABC):
         """The policies, stacked over members."""
 
     @abc.abstractmethod
+    def visited(self) -> np.ndarray | None:
+        """Number of distinct cells entered, per member, or None where the task has no grid."""
+
+    @abc.abstractmethod
     def visits(self) -> np.ndarray | None:
-        """How often each cell was entered, (member, cell), or None where the task has no grid."""
+        """How often each cell was entered, (member, cell), or None where that is not counted."""
 
     @abc.abstractmethod
     def first_visits(self) -> np.ndarray | None:
@@ -117,3 +121,7 @@ class AbstractLoop(abc.ABC):
     @abc.abstractmethod
     def wait(self) -> None:
         """Return when all dispatched work is done."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release environments and memory."""

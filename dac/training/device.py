@@ -18,7 +18,7 @@ from dac.envs.base import AbstractDeviceEnv, EpisodeState
 from dac.population import INIT, RESET, Member, each_member, stack_algorithms, stack_keys, stream
 from dac.training.base import AbstractLoop, Schedule
 from dac.training.evaluate import Evaluation, evaluate_on_device
-from dac.training.member import choose_actions, learn, measure, remember, step_keys
+from dac.training.member import choose_actions, draw_noise, learn, measure_members, policies_of, remember, step_keys
 from dac.types import PRNGKey, Transition, float_dtype, pack, row_size
 
 NEVER = np.iinfo(np.int32).max
@@ -56,7 +56,7 @@ class DeviceLoop(AbstractLoop):
         return self._carry.state
 
     def policies(self) -> PyTree:
-        return _policies(self._algorithms, self._carry.state)
+        return policies_of(self._algorithms, self._carry.state)
 
     def advance(self, until: int) -> None:
         schedule = self.schedule
@@ -73,16 +73,20 @@ class DeviceLoop(AbstractLoop):
         return evaluate_on_device(self.env, self.policies(), self._keys, self.step, episodes)
 
     def measure(self) -> dict[str, np.ndarray]:
-        values = _measure(*self._measure_arguments(), self.spec)
+        values = measure_members(*self._measure_arguments(), self.spec)
         return {name: np.asarray(value) for name, value in values.items()}
 
     def metric_names(self) -> list[str]:
-        return list(eqx.filter_eval_shape(_measure, *self._measure_arguments(), self.spec))
+        return list(jax.eval_shape(functools.partial(measure_members, spec=self.spec), *self._measure_arguments()))
 
     def _measure_arguments(self) -> tuple[PyTree, ...]:
         # the ring holds what was inserted: everything but the pending transition
         stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
         return self._algorithms, self._carry.state, self._carry.ring, self._keys, jnp.int32(self.step), stored
+
+    def visited(self) -> np.ndarray | None:
+        visits = self.visits()
+        return None if visits is None else (visits > 0).sum(axis=1)
 
     def visits(self) -> np.ndarray | None:
         return None if self._carry.visits is None else np.asarray(self._carry.visits)
@@ -96,6 +100,9 @@ class DeviceLoop(AbstractLoop):
 
     def wait(self) -> None:
         jax.block_until_ready(self._carry.state)
+
+    def close(self) -> None:
+        del self._carry
 
 
 def _start(env: AbstractDeviceEnv, schedule: Schedule, algorithm: AbstractAlgorithm, key: PRNGKey) -> Carry:
@@ -125,8 +132,9 @@ def _one_step(
 ) -> Carry:
     spec = env.spec
     ring = remember(carry.ring, step, carry.pending)
-    action = choose_actions(algorithm, carry.state, carry.obs, key, step, spec, schedule.random_steps)
     state = carry.state
+    noise = draw_noise(key, step, schedule.envs, spec, schedule.random_steps)
+    action = choose_actions(algorithm.policy(state), carry.obs, noise)
     if training:
         stored = step * schedule.envs
         state = learn(algorithm, state, ring, key, step, stored, spec, schedule.updates_per_iteration)
@@ -159,16 +167,3 @@ def _run_chunk(
         return members_step(algorithms, keys, carry, step), None
 
     return jax.lax.scan(body, carry, step + jnp.arange(length, dtype=step.dtype))[0]
-
-
-@functools.partial(jax.jit, static_argnums=6)
-def _measure(algorithms, states, rings, keys, step, stored, spec):
-    def one_member(algorithm, state, ring, key, step, stored):
-        return measure(algorithm, state, ring, key, step, stored, spec, batches=8)
-
-    return each_member(one_member, shared=(4, 5))(algorithms, states, rings, keys, step, stored)
-
-
-@jax.jit
-def _policies(algorithms, states):
-    return each_member(lambda algorithm, state: algorithm.policy(state))(algorithms, states)

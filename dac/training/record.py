@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import math
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dac._version import __version__
 from dac.config import RunConfig
 from dac.population import Member
 from dac.training.base import AbstractLoop
@@ -39,15 +41,14 @@ CONFIG, METRICS, SUMMARY, POLICY, VISITS = (
 SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 2021
 
 
-def new_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
-    """The directory for a new run: the one asked for, which must be empty or absent, or the next free number."""
+def choose_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
+    """The directory for a new run: the one asked for, which must be empty or absent, or the next free number.
+
+    It is created by the `Recorder`, once everything else was found to be in order.
+    """
     directory = _next_free(f"{task.replace(':', '-').replace('/', '-')}-{algorithm}") if wanted is None else wanted
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another --out, or remove it first")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {directory}: {error.strerror}") from None
     return directory
 
 
@@ -67,7 +68,11 @@ class Recorder:
         self.last = np.full(len(members), np.nan)
         self._snapshots: dict[str, np.ndarray] = {}
         self._columns: list[str] | None = None
-        header = f"# dac {version()}; run it again with: dac train --config {CONFIG}\n"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot create {directory}: {error.strerror}") from None
+        header = f"# dac {__version__}; run it again with: dac train --config {CONFIG}\n"
         write_atomically(directory / CONFIG, (header + config.to_toml()).encode())
 
     def evaluation(self, loop: AbstractLoop, result: Evaluation, metrics: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -76,7 +81,7 @@ class Recorder:
         mean = result.returns.mean(axis=1)
         self.last = mean
         self.best = np.fmax(self.best, mean)
-        visits = loop.visits()
+        visited, visits = loop.visited(), loop.visits()
         rows = []
         for index, member in enumerate(self.members):
             row: dict[str, Any] = {"member": index, "seed": member.seed}
@@ -84,23 +89,23 @@ class Recorder:
             row |= {"step": step, "updates": loop.schedule.updates(loop.step)}
             row |= {"return": mean[index], "return_std": result.returns[index].std()}
             row |= {"length": result.lengths[index].mean()}
-            if visits is not None:
-                row["visited"] = int((visits[index] > 0).sum())
+            if visited is not None:
+                row["visited"] = int(visited[index])
             row |= {name: value[index] for name, value in metrics.items()}
             rows.append(row)
         self._append(rows)
         if visits is not None and (step in SNAPSHOTS or step == loop.schedule.steps):
-            self._snapshots[f"visits_{step}"] = visits.astype(np.uint32)
+            self._snapshots[f"visits_{step}"] = visits.astype(np.uint32 if visits.max() > 65_535 else np.uint16)
         line = {"return": float(mean.mean())}
-        if visits is not None:
-            line["visited"] = float((visits > 0).sum(axis=1).mean())
+        if visited is not None:
+            line["visited"] = float(visited.mean())
         return line
 
     def finish(self, loop: AbstractLoop, seconds: float, agent_steps_per_second: float | None) -> dict[str, Any]:
         """Write the policies, the visit counts and the summary."""
         save_tree(self.directory / POLICY, loop.policies())
-        visits, first = loop.visits(), loop.first_visits()
-        if visits is not None and first is not None:
+        visited, first = loop.visited(), loop.first_visits()
+        if first is not None:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, first_visit=first.astype(np.int32), **self._snapshots)  # type: ignore[arg-type]
             write_atomically(self.directory / VISITS, buffer.getvalue())
@@ -114,8 +119,8 @@ class Recorder:
                 "final_return": float(self.last[index]),
                 "max_return": float(self.best[index]),
             }
-            if visits is not None:
-                entry["visited_cells"] = int((visits[index] > 0).sum())
+            if visited is not None:
+                entry["visited_cells"] = int(visited[index])
             members.append(entry)
         summary = {
             "algorithm": self.config.algorithm,
@@ -142,15 +147,11 @@ class Recorder:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
-def version() -> str:
-    return metadata.version("diversity-actor-critic")
-
-
 def versions() -> dict[str, Any]:
     """What a reader needs to repeat a number: versions, the commit of the sources, the machine's kind."""
     import jax
 
-    found = {"python": platform.python_version(), "dac": _optional_version("diversity-actor-critic")}
+    found: dict[str, Any] = {"python": platform.python_version(), "dac": __version__}
     for package in ("jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "mujoco"):
         found[package] = _optional_version(package)
     device = jax.devices()[0]
@@ -166,6 +167,8 @@ def _optional_version(package: str) -> str | None:
 
 def _commit() -> str | None:
     """The commit of the sources, marked `+` if they were changed since; None outside a checkout."""
+    if given := os.environ.get("DAC_COMMIT"):  # for copies of a checkout without its history
+        return given
     here = Path(__file__).resolve().parents[2]
     if not (here / ".git").exists():
         return None

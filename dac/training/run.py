@@ -11,14 +11,22 @@ import numpy as np
 
 from dac.config import RunConfig, resolve
 from dac.runs import Run
-from dac.tasks import find_task
+from dac.tasks import find_task, task_of
 from dac.training.base import AbstractLoop
 from dac.training.device import DeviceLoop
-from dac.training.record import Recorder, new_directory
+from dac.training.host import HostLoop
+from dac.training.memory import describe_replay, place_replay
+from dac.training.record import Recorder, choose_directory
 
 
 class Progress(Protocol):
-    """Something that shows how far a run is."""
+    """Something that shows how far a run is, from `__enter__` to `__exit__`."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def announce(self, text: str) -> None: ...
 
     def update(self, steps: int, rate: float | None, **values: float) -> None: ...
 
@@ -26,13 +34,20 @@ class Progress(Protocol):
 class Silence:
     """Shows nothing."""
 
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def announce(self, text: str) -> None:
+        del text
+
     def update(self, steps: int, rate: float | None, **values: float) -> None:
         del steps, rate, values
 
 
 def train(
     algorithm: str | None = None,
-    task: str | None = None,
+    task: str | Callable[[], Any] | None = None,
     *,
     seeds: Iterable[int] | int | str = 0,
     out: Path | str | None = None,
@@ -44,23 +59,43 @@ def train(
     Settings are those of `dac train --help`; a list for a float setting trains every combination at once:
 
         run = dac.train("dac", "maze", seeds=range(5), alpha=[0.5, 1.0], steps=20_000)
+
+    The task is a name of `dac list tasks`, `gym:ID`, or a function that makes a Gymnasium environment.
     """
+    name = task_of(task) if callable(task) else task
     file = None if config is None else Path(config)
-    resolved = resolve(algorithm, task, seeds, settings, file)
-    directory = new_directory(None if out is None else Path(out), resolved.task, resolved.algorithm)
+    resolved = resolve(algorithm, name, seeds, settings, file)
+    directory = choose_directory(None if out is None else Path(out), resolved.task, resolved.algorithm)
     return run(resolved, directory, Silence())
 
 
-def make_loop(config: RunConfig) -> AbstractLoop:
-    env = find_task(config.task).make()
-    return DeviceLoop(config.make_algorithm(), env, config.members(), config.schedule())
+def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
+    """The loop that fits the task, and the memory it needs; refuses, with the figures, a replay that fits nowhere."""
+    task, members, schedule = find_task(config.task), config.members(), config.schedule()
+    on_host = task.host is not None
+    spec = task.spec()
+    place = place_replay(config.training.replay, len(members), schedule, spec, on_host=on_host)
+    memory = describe_replay(place, len(members), schedule, spec)
+    if task.device is not None:
+        return DeviceLoop(config.make_algorithm(), task.device(), members, schedule), memory
+    assert task.host is not None
+    return HostLoop(config.make_algorithm(), task.host, members, schedule, host_replay=place == "host"), memory
 
 
 def run(config: RunConfig, directory: Path, progress: Progress) -> Run:
     """Train to the end, evaluating and recording on the way."""
-    recorder = Recorder(directory, config, config.members())
     started = time.perf_counter()
-    loop = make_loop(config)
+    loop, memory = make_loop(config)
+    try:
+        recorder = Recorder(directory, config, config.members())
+        with progress:
+            progress.announce(memory)
+            return _run(config, loop, recorder, progress, started)
+    finally:
+        loop.close()
+
+
+def _run(config: RunConfig, loop: AbstractLoop, recorder: Recorder, progress: Progress, started: float) -> Run:
     schedule = loop.schedule
     clock = Speedometer(len(loop.members) * schedule.envs)
     shown: dict[str, float] = {}
@@ -77,7 +112,7 @@ def run(config: RunConfig, directory: Path, progress: Progress) -> Run:
         shown = recorder.evaluation(loop, loop.evaluate(config.training.eval_episodes), metrics)
         progress.update(loop.step * schedule.envs, clock.rate, **shown)
     recorder.finish(loop, time.perf_counter() - started, clock.rate)
-    return Run(directory)
+    return Run(recorder.directory)
 
 
 class Speedometer:

@@ -1,0 +1,304 @@
+"""The host loop: environments on the CPU, everything else on the device.
+
+Per step one packed array goes up (the last transition and the present observation), one array of actions comes down,
+and the update runs while the environments step.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from dac.algorithms.base import AbstractAlgorithm
+from dac.envs.host import AbstractHostEnvs, HostStep
+from dac.population import EVALUATE, INIT, RESET, ROOT, Member, each_member, stack_algorithms, stack_keys, stream
+from dac.training.base import AbstractLoop, Schedule
+from dac.training.evaluate import Evaluation
+from dac.training.member import (
+    choose_actions,
+    draw_noise,
+    learn,
+    learn_from_rows,
+    learning_indices,
+    measure_members,
+    policies_of,
+    remember,
+)
+from dac.training.visits import VisitCounter
+from dac.types import EnvSpec, float_dtype, row_size
+
+MakeEnvs = Callable[[int], AbstractHostEnvs]
+
+
+class HostLoop(AbstractLoop):
+    """Trains a population on environments that live on the host.
+
+    One thread acts and steps the environments, a second one dispatches the updates: launching some hundred kernels
+    takes a GPU's driver as long as running them, and the first thread has better things to do.
+    """
+
+    def __init__(
+        self,
+        algorithm: AbstractAlgorithm,
+        make_envs: MakeEnvs,
+        members: Sequence[Member],
+        schedule: Schedule,
+        *,
+        host_replay: bool = False,
+    ):
+        self.members, self.schedule = list(members), schedule
+        self.step = 0
+        self.envs = make_envs(len(members) * schedule.envs)
+        self.spec = self.envs.spec
+        self._make_envs = make_envs
+        self._algorithms = stack_algorithms(algorithm, members)
+        self._keys = stack_keys(members)
+        states = _init(self._algorithms, self._keys, self.spec)
+        self._programs = _Programs(self._algorithms, self._keys, states, self.spec, schedule)
+        self._context, self._state = self._programs.context, tuple(jax.tree.leaves(states))
+        self._clock, self._noise = self._programs.start(self._context)
+        count, dtype = len(members), float_dtype()
+        shape = (count, schedule.capacity, row_size(self.spec))
+        self._host_ring = np.zeros(shape, dtype) if host_replay else None
+        self._ring = None if host_replay else jnp.zeros(shape, dtype)
+        self._packed = np.zeros((count, schedule.envs, row_size(self.spec) + self.spec.obs_size), dtype)
+        seeds = [_env_seed(m.seed, RESET, 0, env) for m in members for env in range(schedule.envs)]
+        self._obs = self._by_member(self.envs.reset(seeds))
+        self._packed[..., row_size(self.spec) :] = self._obs
+        cells = self.envs.cells
+        self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
+        self._x64 = float_dtype() == jnp.float64  # JAX's setting may be the creating thread's alone
+        self._dispatcher = ThreadPoolExecutor(1, thread_name_prefix="dac-update")
+
+    def policies(self) -> PyTree:
+        return policies_of(self._algorithms, self._programs.unflatten(self._state))
+
+    def advance(self, until: int) -> None:
+        while self.step < until:
+            self._iterate()
+
+    def _iterate(self) -> None:
+        # the program hands back what it was given, so that one upload serves the update too
+        actions, packed = self._programs.act(self._state, self._packed, self._noise)
+        # after the actions, whose program reads the state that the update gives away
+        update = self._dispatcher.submit(self._update, packed)
+        down = np.asarray(actions)
+        now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
+        if self._visits is not None:
+            self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
+        update.result()
+        self._pack(down, now)
+        self.step += 1
+
+    def _update(self, packed: Array) -> None:
+        """Put the last transition into the ring and learn, on the device, while the environments step."""
+        with jax.enable_x64(self._x64):
+            self._dispatch_update(packed)
+
+    def _dispatch_update(self, packed: Array) -> None:
+        programs, learning = self._programs, self.step >= self.schedule.first_update
+        if self._host_ring is not None:
+            self._learn_from_host(learning)
+        elif learning:
+            self._state, self._ring, self._clock, self._noise = programs.learn(
+                self._context, self._state, self._ring, packed, self._clock
+            )
+        else:
+            self._ring, self._clock, self._noise = programs.remember(self._context, self._ring, packed, self._clock)
+
+    def _learn_from_host(self, learning: bool) -> None:
+        """The ring in host memory: the same rows as on the device would be drawn, gathered here and sent up."""
+        ring, envs = self._host_ring, self.schedule.envs
+        assert ring is not None
+        if self.step > 0:
+            start = (self.step - 1) * envs % self.schedule.capacity
+            ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
+        if learning:
+            drawn = np.asarray(self._programs.indices(self._context, self._clock))
+            rows = np.take_along_axis(ring, drawn.reshape(len(self.members), -1, 1), axis=1)
+            rows = rows.reshape(*drawn.shape, -1)
+            self._state = self._programs.learn_from_rows(self._context, self._state, rows, self._clock)
+        self._clock, self._noise = self._programs.tick(self._context, self._clock)
+
+    def _pack(self, actions: np.ndarray, now: HostStep) -> None:
+        n, a = self.spec.obs_size, self.spec.action_size
+        packed = self._packed = np.empty_like(self._packed)  # the last one may still be on its way up
+        packed[..., :n] = self._obs
+        packed[..., n : n + a] = actions
+        packed[..., n + a] = self._by_member(now.reward)
+        packed[..., n + a + 1] = self._by_member(now.terminated)
+        packed[..., n + a + 2] = self._by_member(now.truncated)
+        packed[..., n + a + 3 : 2 * n + a + 3] = self._by_member(now.next_obs)
+        self._obs = self._by_member(now.obs)
+        packed[..., 2 * n + a + 3 :] = self._obs
+
+    def _by_member(self, values: np.ndarray) -> np.ndarray:
+        return values.reshape(len(self.members), self.schedule.envs, *values.shape[1:])
+
+    def evaluate(self, episodes: int) -> Evaluation:
+        return evaluate_on_host(self._make_envs, self.policies(), self.members, self.step, episodes)
+
+    def measure(self) -> dict[str, np.ndarray]:
+        values = measure_members(*self._measure_arguments(), self.spec)
+        return {name: np.asarray(value) for name, value in values.items()}
+
+    def metric_names(self) -> list[str]:
+        arguments = self._measure_arguments()
+        return list(jax.eval_shape(functools.partial(measure_members, spec=self.spec), *arguments))
+
+    def _measure_arguments(self) -> tuple[Any, ...]:
+        stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
+        state = self._programs.unflatten(self._state)
+        if self._host_ring is not None:  # a sample of the ring is enough to measure, and fits the device
+            rows = min(max(int(stored), 1), self.schedule.capacity)
+            chosen = np.random.default_rng(self.step).integers(0, rows, 2048)
+            ring, stored = jnp.asarray(self._host_ring[:, chosen]), jnp.int32(2048)
+        else:
+            assert self._ring is not None
+            ring = self._ring
+        return self._algorithms, state, ring, self._keys, jnp.int32(self.step), stored
+
+    def visited(self) -> np.ndarray | None:
+        return None if self._visits is None else self._visits.visited
+
+    def visits(self) -> np.ndarray | None:
+        return None if self._visits is None else self._visits.counts
+
+    def first_visits(self) -> np.ndarray | None:
+        return None if self._visits is None else self._visits.first
+
+    def wait(self) -> None:
+        jax.block_until_ready(self._state)
+
+    def close(self) -> None:
+        self._dispatcher.shutdown()
+        self.envs.close()
+
+
+def evaluate_on_host(
+    make_envs: MakeEnvs, policies: PyTree, members: Sequence[Member], step: int, episodes: int
+) -> Evaluation:
+    """Deterministic episodes of every member, all stepped together, on environments of their own."""
+    envs = make_envs(len(members) * episodes)
+    try:
+        seeds = [_env_seed(m.seed, EVALUATE, step, episode) for m in members for episode in range(episodes)]
+        obs = envs.reset(seeds)
+        total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
+        alive = np.ones(envs.num, bool)
+        while alive.any():
+            shaped = jnp.asarray(obs.reshape(len(members), episodes, -1), float_dtype())
+            actions = np.asarray(_act_greedily(policies, shaped)).reshape(envs.num, -1)
+            now = envs.step(actions.astype(np.float32))
+            total += np.where(alive, now.reward, 0)
+            length += alive
+            alive &= ~(now.terminated | now.truncated)
+            obs = now.obs
+    finally:
+        envs.close()
+    return Evaluation(total.reshape(len(members), episodes), length.reshape(len(members), episodes))
+
+
+@jax.jit
+def _act_greedily(policies: PyTree, obs: Float[Array, "member episode obs"]) -> Float[Array, "member episode action"]:
+    key = jax.random.key(0)  # not used by a deterministic action
+    return each_member(lambda p, o: jax.vmap(lambda x: p.act(x, key, explore=False))(o))(policies, obs)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _init(algorithms: AbstractAlgorithm, keys: Array, spec: EnvSpec) -> PyTree:
+    return each_member(lambda a, k: a.init(stream(k, INIT), spec))(algorithms, keys)
+
+
+class _Programs:
+    """The compiled steps of the host loop.
+
+    Trees travel as flat tuples: flattening two dozen modules in Python at every dispatch would cost more than
+    dispatching. The step number lives on the device (`clock`), and what can be drawn before an observation is known
+    is drawn at the end of the update before: every upload and every kernel between an observation and its action
+    is time in which the environments wait.
+    """
+
+    def __init__(self, algorithms: AbstractAlgorithm, keys: Array, states: PyTree, spec: EnvSpec, schedule: Schedule):
+        row, envs, updates = row_size(spec), schedule.envs, schedule.updates_per_iteration
+        leaves, context_structure = jax.tree.flatten((algorithms, keys))
+        self.context = tuple(leaves)
+        self._structure = jax.tree.structure(states)
+
+        def unpack_context(context: tuple[Array, ...]) -> tuple[AbstractAlgorithm, Array]:
+            return jax.tree.unflatten(context_structure, context)
+
+        def noise_at(context, clock):
+            def one(key, clock):
+                return draw_noise(key, clock, envs, spec, schedule.random_steps)
+
+            return each_member(one, shared=(1,))(unpack_context(context)[1], clock)
+
+        def start(context):
+            clock = jnp.int32(0)
+            return clock, noise_at(context, clock)
+
+        def tick(context, clock):
+            return clock + 1, noise_at(context, clock + 1)
+
+        def act(state, packed, noise):
+            def one(state, packed, noise):
+                return choose_actions(algorithms.policy(state), packed[:, row:], noise)
+
+            return each_member(one)(self.unflatten(state), packed, noise), packed
+
+        def put(ring, packed, clock):
+            return each_member(lambda r, p, c: remember(r, c, p[:, :row]), shared=(2,))(ring, packed, clock)
+
+        def remember_members(context, ring, packed, clock):
+            return put(ring, packed, clock), *tick(context, clock)
+
+        def learn_members(context, state, ring, packed, clock):
+            ring = put(ring, packed, clock)
+
+            def one(algorithm, state, ring, key, clock):
+                return learn(algorithm, state, ring, key, clock, clock * envs, spec, updates)
+
+            algorithms, keys = unpack_context(context)
+            new = each_member(one, shared=(4,))(algorithms, self.unflatten(state), ring, keys, clock)
+            return tuple(jax.tree.leaves(new)), ring, *tick(context, clock)
+
+        def draw(context, clock):
+            algorithms, keys = unpack_context(context)
+
+            def one(key, clock):
+                size = algorithms.batch_size
+                return learning_indices(schedule.capacity, key, clock, clock * envs, size, updates)
+
+            return each_member(one, shared=(1,))(keys, clock)
+
+        def learn_rows(context, state, rows, clock):
+            def one(algorithm, state, rows, key, clock):
+                return learn_from_rows(algorithm, state, rows, key, clock, spec)
+
+            algorithms, keys = unpack_context(context)
+            new = each_member(one, shared=(4,))(algorithms, self.unflatten(state), rows, keys, clock)
+            return tuple(jax.tree.leaves(new))
+
+        self.start = jax.jit(start)
+        self.tick = jax.jit(tick)
+        self.act = jax.jit(act)
+        self.remember = jax.jit(remember_members, donate_argnums=1)
+        self.learn = jax.jit(learn_members, donate_argnums=(1, 2))
+        self.indices = jax.jit(draw)
+        self.learn_from_rows = jax.jit(learn_rows, donate_argnums=1)
+
+    def unflatten(self, leaves: Sequence[Array]) -> PyTree:
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def _env_seed(seed: int, which: int, step: int, index: int) -> int:
+    """A seed for one environment: a function of the member's seed and of what it is for, not of its place."""
+    return int(np.random.SeedSequence([ROOT, which, seed, step, index]).generate_state(1)[0])

@@ -1,0 +1,64 @@
+"""How much memory the replay needs, and where it fits: asked before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import jax
+
+from dac.training.base import Schedule
+from dac.types import EnvSpec, UsageError, float_dtype, row_size
+
+Place = Literal["auto", "device", "host"]
+SHARE = 0.8  # of the free memory; networks, batches and programs need the rest
+
+
+def replay_bytes(members: int, schedule: Schedule, spec: EnvSpec) -> int:
+    return members * schedule.capacity * row_size(spec) * float_dtype().itemsize
+
+
+def place_replay(wanted: Place, members: int, schedule: Schedule, spec: EnvSpec, *, on_host: bool) -> Place:
+    """`device` or `host`, or an error with the figures if it fits in neither."""
+    need = replay_bytes(members, schedule, spec)
+    device, host = device_bytes(), host_bytes()
+    if wanted != "host" and (device is None or need <= SHARE * device):
+        return "device"
+    if wanted != "device" and on_host and (host is None or need <= SHARE * host):
+        return "host"
+    figures = f"device {_gib(device)} free" + (f", host {_gib(host)} free" if on_host else "")
+    raise UsageError(
+        f"the replay of {members} members x {schedule.capacity} transitions needs {_gib(need)} ({figures}); "
+        "lower --capacity, --steps or the number of members"
+    )
+
+
+def device_bytes() -> int | None:
+    """Free memory of the device that computes; on a CPU that is the host's."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    return host_bytes() if device.platform == "cpu" else None
+
+
+def host_bytes() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _gib(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.2f} GiB"
+
+
+def describe_replay(place: Place, members: int, schedule: Schedule, spec: EnvSpec) -> str:
+    return f"replay: {_gib(replay_bytes(members, schedule, spec))} on the {place}"

@@ -1,0 +1,33 @@
+"""Counting visited cells on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int64
+
+SMALL_GRID = 100_000
+"""Up to so many cells, counts and first visits are kept; beyond (MuJoCo's 4 million), only which were seen."""
+
+
+class VisitCounter:
+    """The cells each member has entered."""
+
+    def __init__(self, members: int, cells: int):
+        self.visited = np.zeros(members, np.int64)
+        """Number of distinct cells, per member."""
+        self.seen = np.zeros((members, cells), bool)
+        small = cells <= SMALL_GRID
+        self.counts = np.zeros((members, cells), np.uint32) if small else None
+        self.first = np.full((members, cells), -1, np.int64) if small else None
+
+    def add(self, cells: Int64[np.ndarray, "member env"], env_step: int) -> None:
+        """Enter one cell per environment; -1 is outside the grid."""
+        for column in cells.T:  # one environment at a time, so that two that enter the same new cell count once
+            member = np.flatnonzero(column >= 0)
+            cell = column[member]
+            new = ~self.seen[member, cell]
+            self.visited[member] += new
+            self.seen[member, cell] = True
+            if self.counts is not None and self.first is not None:
+                self.counts[member, cell] += 1
+                self.first[member[new], cell[new]] = env_step

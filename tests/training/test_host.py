@@ -1,0 +1,234 @@
+"""The host loop: the same as the device loop, the same from either replay, reproducible, and it learns."""
+
+import csv
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+
+import dac
+from dac.algorithms import DAC, SAC
+from dac.envs.gymnasium import make_gymnasium
+from dac.envs.maze import FourRoomMaze
+from dac.envs.mujoco import make_mujoco
+from dac.population import grid, pick
+from dac.training.base import Schedule
+from dac.training.device import DeviceLoop
+from dac.training.host import HostLoop
+from dac.training.memory import place_replay, replay_bytes
+from dac.training.visits import VisitCounter
+from dac.types import EnvSpec, UsageError
+
+
+def schedule(steps=150, **changes):
+    values = {
+        "steps": steps,
+        "envs": 1,
+        "random_steps": 20,
+        "update_after": 50,
+        "update_ratio": 1,
+        "capacity": 120,
+        "eval_every": 50,
+    }
+    return Schedule(**(values | changes))
+
+
+def tiny(**changes):
+    return DAC(hidden=(8, 8), batch_size=16, **changes)
+
+
+def hoppers(num):
+    return make_mujoco("SparseHopper", num, horizon=60)
+
+
+def mazes(num):
+    return make_gymnasium("dac/FourRoomMaze-v0", num)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("envs", [1, 2])
+def test_device_loop_and_host_loop_agree_in_the_maze(envs):
+    """The same keys, batches and updates: positions agree to float32 rounding, and so do the networks."""
+    members = grid([0, 3], {"alpha": [0.5, 1.0]})
+    sched = schedule(120, envs=envs, eval_every=60)
+    device = DeviceLoop(tiny(), FourRoomMaze(), members, sched)
+    host = HostLoop(tiny(), mazes, members, sched)
+    steps = 120 // envs
+    device.advance(steps)
+    host.advance(steps)
+    np.testing.assert_allclose(device._carry.ring, host._ring, atol=2e-3)
+    np.testing.assert_allclose(device._carry.pending, host._packed[..., : device._carry.pending.shape[-1]], atol=2e-3)
+    for one, other in zip(leaves(device.policies()), leaves(host.policies()), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3)
+    np.testing.assert_array_equal(device.visited(), host.visited())
+    np.testing.assert_array_equal(device.visits(), host.visits())
+    np.testing.assert_array_equal(device.first_visits(), host.first_visits())
+    host.close()
+
+
+def test_replay_on_the_host_draws_the_same_batches():
+    members = grid([0, 1], {"alpha": [0.5]})
+    loops = [HostLoop(tiny(), hoppers, members, schedule(), host_replay=place) for place in (False, True)]
+    for loop in loops:
+        loop.advance(150)
+    np.testing.assert_array_equal(loops[0]._ring, loops[1]._host_ring)
+    for one, other in zip(leaves(loops[0]._state), leaves(loops[1]._state), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert loops[1].measure().keys() == loops[0].measure().keys()
+    assert loops[1].metric_names() == loops[0].metric_names()
+    for loop in loops:
+        loop.close()
+
+
+def test_member_k_of_three_equals_the_solo_run(x64):
+    members = grid([0, 5], {"alpha": [0.5]}) + grid([5], {"alpha": [0.9]})
+    together = HostLoop(tiny(), hoppers, members, schedule())
+    together.advance(150)
+    for k, member in enumerate(members):
+        alone = HostLoop(tiny(), hoppers, [member], schedule())
+        alone.advance(150)
+        np.testing.assert_allclose(alone._ring[0], together._ring[k], rtol=1e-9, atol=1e-9)
+        for one, other in zip(leaves(pick(alone.policies(), 0)), leaves(pick(together.policies(), k)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+        alone.close()
+    assert (np.asarray(together._ring[0, 0]) != np.asarray(together._ring[1, 0])).any()  # from the first reset on
+    together.close()
+
+
+def test_the_ring_holds_observations_before_the_reset():
+    """Episodes of 60 steps: a stored next observation is the following observation, except where an episode ends."""
+    loop = HostLoop(tiny(), hoppers, grid([0], {}), schedule(100, capacity=100, update_after=90))
+    loop.advance(100)
+    n, a = loop.spec.obs_size, loop.spec.action_size
+    ring = np.asarray(loop._ring[0])[:99]
+    obs, ended, next_obs = ring[:, :n], ring[:, n + a + 1] + ring[:, n + a + 2] > 0, ring[:, n + a + 3 :]
+    joined = (next_obs[:-1] == obs[1:]).all(axis=1)
+    np.testing.assert_array_equal(joined, ~ended[:-1])
+    assert ended.any()
+    loop.close()
+
+
+def test_a_bad_reward_names_the_step():
+    class Broken(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        steps = 0
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            self.steps += 1
+            return np.zeros(2, np.float32), float("nan") if self.steps == 7 else 0.0, False, False, {}
+
+    loop = HostLoop(tiny(), lambda n: make_gymnasium(Broken, n), grid([0], {}), schedule())
+    with pytest.raises(UsageError, match="step 7"):
+        loop.advance(20)
+    loop.close()
+
+
+def test_runs_on_a_gymnasium_environment_repeat(tmp_path):
+    """Two runs with the same seed: identical metrics.csv, from an id and from a factory."""
+
+    def pendulum():
+        return gym.make("Pendulum-v1")
+
+    settings = {"hidden": (8, 8), "batch_size": 16, "steps": 300, "eval_every": 100, "update_after": 100}
+    first = dac.train("sac", "gym:Pendulum-v1", seeds=[1, 2], out=tmp_path / "a", **settings)
+    again = dac.train("sac", pendulum, seeds=[1, 2], out=tmp_path / "b", **settings)
+    text = (first.directory / "metrics.csv").read_text()
+    assert (again.directory / "metrics.csv").read_text() == text
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len({row["return"] for row in rows if row["step"] == "100"}) == 2
+    result = first.evaluate(2)
+    assert result.returns.shape == (2, 2)
+    assert (result.lengths == 200).all()
+    assert (result.returns < 0).all()
+
+
+def test_a_mujoco_run_counts_cells_and_repeats(tmp_path):
+    settings = {
+        "hidden": (8, 8),
+        "batch_size": 16,
+        "steps": 150,
+        "eval_every": 50,
+        "update_after": 50,
+        "alpha": "adapt",
+    }
+    runs = [dac.train("dac", "SparseHopper", seeds="0:2", out=tmp_path / n, **settings) for n in "ab"]
+    texts = [(run.directory / "metrics.csv").read_text() for run in runs]
+    assert texts[0] == texts[1]
+    visited = runs[0].metrics["visited"]
+    assert (np.diff(visited, axis=0) >= 0).all()
+    assert (visited > 1).all()
+    with pytest.raises(UsageError, match="no visits"):
+        _ = runs[0].visits
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("gym:CartPole-v1", "Discrete"),
+        ("gym:NoSuchEnv-v0", "NoSuchEnv"),
+        ("python:nowhere:make", "cannot import"),
+        ("python:math:pi", "not a function"),
+        ("gym:", "unknown task"),
+    ],
+)
+def test_unusable_environments_are_named_and_nothing_is_written(task, words, tmp_path, capsys, monkeypatch):
+    from dac.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "dac", task, "--out", "out"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_replay_that_fits_nowhere_is_refused_with_the_figures():
+    spec = EnvSpec(obs_size=100, action_size=10)
+    huge = schedule(steps=10**9, capacity=10**9)
+    assert replay_bytes(3, huge, spec) == 3 * 10**9 * 213 * 4
+    with pytest.raises(UsageError, match=r"needs 2380\.\d\d GiB .*free"):
+        place_replay("auto", 3, huge, spec, on_host=True)
+    small = schedule()
+    assert place_replay("auto", 3, small, spec, on_host=True) == "device"
+    assert place_replay("host", 3, small, spec, on_host=True) == "host"
+    with pytest.raises(UsageError, match="needs"):
+        place_replay("host", 3, small, spec, on_host=False)
+
+
+def test_visits_are_counted_once_per_cell():
+    counter = VisitCounter(2, 10)
+    counter.add(np.array([[3, 3], [-1, 4]]), env_step=2)
+    counter.add(np.array([[3, 5], [4, -1]]), env_step=4)
+    assert counter.visited.tolist() == [2, 1]
+    assert counter.counts.sum(axis=1).tolist() == [4, 2]
+    assert counter.first[0, [3, 5]].tolist() == [2, 4]
+    assert VisitCounter(1, 4_000_000).counts is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["dac", "sac"])
+def test_pendulum_is_solved(tmp_path, algorithm):
+    """Mean return over 5 seeds above -200 within 20k steps."""
+    run = dac.train(
+        algorithm, "gym:Pendulum-v1", seeds=range(5), out=tmp_path / "run", steps=20_000, eval_every=2000,
+        eval_episodes=5, hidden=(64, 64), batch_size=128, learning_rate=1e-3,
+    )  # fmt: skip
+    assert run.metrics["return"].mean(axis=1).max() > -200
+    assert run.evaluate(10).returns.mean() > -200
+
+
+def test_sac_trains_here_too():
+    loop = HostLoop(SAC(hidden=(8, 8), batch_size=16), hoppers, grid([0], {"beta": [0.1, 1.0]}), schedule())
+    before = leaves(loop.policies())
+    loop.advance(150)
+    assert all((a != b).any() for a, b in zip(before, leaves(loop.policies()), strict=True))
+    loop.close()
