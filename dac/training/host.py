@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -39,11 +38,7 @@ MakeEnvs = Callable[[int], AbstractHostEnvs]
 
 
 class HostLoop(AbstractLoop):
-    """Trains a population on environments that live on the host.
-
-    One thread acts and steps the environments, a second one dispatches the updates: launching some hundred kernels
-    takes a GPU's driver as long as running them, and the first thread has better things to do.
-    """
+    """Trains a population on environments that live on the host."""
 
     def __init__(
         self,
@@ -75,8 +70,6 @@ class HostLoop(AbstractLoop):
         self._packed[..., row_size(self.spec) :] = self._obs
         cells = self.envs.cells
         self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
-        self._x64 = float_dtype() == jnp.float64  # JAX's setting may be the creating thread's alone
-        self._dispatcher = ThreadPoolExecutor(1, thread_name_prefix="dac-update")
 
     def policies(self) -> PyTree:
         return policies_of(self._algorithms, self._programs.unflatten(self._state))
@@ -88,22 +81,17 @@ class HostLoop(AbstractLoop):
     def _iterate(self) -> None:
         # the program hands back what it was given, so that one upload serves the update too
         actions, packed = self._programs.act(self._state, self._packed, self._noise)
-        # after the actions, whose program reads the state that the update gives away
-        update = self._dispatcher.submit(self._update, packed)
+        # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
+        self._update(packed)
         down = np.asarray(actions)
         now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
         if self._visits is not None:
             self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
-        update.result()
         self._pack(down, now)
         self.step += 1
 
     def _update(self, packed: Array) -> None:
         """Put the last transition into the ring and learn, on the device, while the environments step."""
-        with jax.enable_x64(self._x64):
-            self._dispatch_update(packed)
-
-    def _dispatch_update(self, packed: Array) -> None:
         programs, learning = self._programs, self.step >= self.schedule.first_update
         if self._host_ring is not None:
             self._learn_from_host(learning)
@@ -179,7 +167,6 @@ class HostLoop(AbstractLoop):
         jax.block_until_ready(self._state)
 
     def close(self) -> None:
-        self._dispatcher.shutdown()
         self.envs.close()
 
 
