@@ -1,0 +1,81 @@
+"""Statistics against closed forms, figures against the data they show, the demo from start to page."""
+
+import numpy as np
+import pytest
+
+from dac.demo import main as demo
+from dac.experiments.figures import visited_curve
+from dac.experiments.maze import groups_of, rows, upper_right, verdict
+from dac.experiments.stats import mean_interval, ratio_interval
+from dac.runs import Run
+
+
+def test_bootstrap_interval_against_the_normal_one():
+    values = np.random.default_rng(0).normal(10, 2, 400)
+    mean, low, high = mean_interval(values)
+    error = 1.96 * values.std() / np.sqrt(400)
+    assert mean == pytest.approx(values.mean())
+    assert low == pytest.approx(mean - error, abs=0.03)
+    assert high == pytest.approx(mean + error, abs=0.03)
+
+
+def test_ratio_interval_covers_the_truth():
+    """Of 100 intervals of 80%, about 80 hold the true ratio 2."""
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(100):
+        _, low, high = ratio_interval(rng.normal(20, 3, 30), rng.normal(10, 2, 30), level=0.8)
+        inside += low <= 2 <= high
+    assert 68 <= inside <= 92
+
+
+def test_visited_curve_by_hand():
+    first = np.array([[5, -1, 3, 9], [-1, -1, -1, 1]])
+    np.testing.assert_array_equal(visited_curve(first, np.array([0, 1, 3, 5, 100])), [[0, 0, 1, 2, 3], [0, 1, 1, 1, 1]])
+
+
+def test_upper_right_room():
+    first = np.full((2, 100, 100), -1)
+    first[0, 60, 60] = 7
+    first[0, 99, 53] = 5
+    first[1, 52, 60] = 3  # inside the wall's door, not in the room
+    np.testing.assert_array_equal(upper_right(first.reshape(2, -1)), [5, -1])
+
+
+def test_demo_writes_everything(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path), "--steps", "1500", "--seeds", "0:2"])
+    monkeypatch.setattr(
+        "dac.demo.SETTINGS", {"alpha": [0.5, 1.0], "hidden": (8, 8), "batch_size": 16, "eval_every": 500}
+    )
+    for _ in range(2):  # the second time over the first one's files
+        assert demo() == 0
+    assert "times as many cells as SAC" in capsys.readouterr().out
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert 'src="http' not in page
+    run = Run(tmp_path / "run")
+    assert list(groups_of(run)) == ["DAC 0.5", "SAC"]
+    table = rows(run)
+    visited = [m["visited_cells"] for m in run.summary["members"]]
+    assert table[0][2] == f"{np.mean(visited[:2]):.0f} ± {np.std(visited[:2]):.0f}"
+    assert f"{np.mean(visited[:2]) / np.mean(visited[2:]):.2f} times" in verdict(run)
+    for name in ("curves.png", "visits.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_published_maze_numbers_are_those_of_the_raw_data():
+    """README and results/README.md quote these; they are recomputed from results/maze."""
+    from pathlib import Path
+
+    root = Path(__file__).parents[1]
+    run = Run(root / "results" / "maze")
+    quoted = (root / "results" / "README.md").read_text()
+    for line in rows(run):
+        low, high = line[3].strip("[]").split(", ")
+        assert f"| {line[0]} | {line[2]} | {low} to {high} | {line[4]} |" in quoted
+    ratio = verdict(run).split("visited ")[1].split(" times")[0]
+    assert f"DAC visits {ratio} times as many cells" in quoted
+    assert float(ratio) >= 1.4
+    members = run.summary["members"]
+    assert [m["steps"] for m in members] == [300_000] * 60
+    assert (run.visits["first_visit"] >= 0).sum(axis=1).tolist() == [m["visited_cells"] for m in members]
