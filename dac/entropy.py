@@ -94,18 +94,21 @@ def policy_objective(q_value: Values, f_pi: Values, log_pi: Values, alpha: Alpha
     return q_value + alpha * (log_pi_over_mix(f_pi, alpha) - log_pi)
 
 
-def alpha_loss(at_pi: Values, at_q: Values, alpha: Values, control: Alpha, *, differentiate_log: bool) -> Values:
-    """H(m) - alpha c as a function of alpha alone. Eq. C.2, Han & Sung 2021.
+def alpha_loss(
+    at_pi: Values, at_q: Values, alpha: Values, control: Alpha, bound: Alpha, *, differentiate_log: bool
+) -> Values:
+    """H(m) - alpha c as a function of alpha alone, the ring's term clipped to [-bound, bound]. Eq. C.2.
 
-    The gradient is Eq. C.3, `(at_pi - c) - at_q`, where -log alpha inside -log m is a constant because the terms it
-    would add integrate to zero. The authors' code differentiates it all the same, which adds -1/alpha (less where
-    the clip is active): `differentiate_log`. `at_pi` and `at_q` are values at the present alpha.
+    The gradient is Eq. C.3, `(at_pi - c) - clip(at_q)`, where -log alpha inside -log m is a constant because the terms
+    it would add integrate to zero. The authors' code differentiates it all the same, with the ratio frozen, which adds
+    -1/alpha, and -1 where the clip is active: `differentiate_log`. `at_pi` and `at_q` are -log m at the present alpha,
+    `at_q` not yet clipped.
     """
     at_pi, at_q = jax.lax.stop_gradient((at_pi, at_q))
     if differentiate_log:
         minus_log_alpha = -jnp.log(alpha) + jax.lax.stop_gradient(jnp.log(alpha))  # zero, with a gradient
         at_pi, at_q = at_pi + minus_log_alpha, at_q + minus_log_alpha
-    return alpha * (at_pi - control) + (1 - alpha) * at_q
+    return alpha * (at_pi - control) + (1 - alpha) * clip_q_term(at_q, bound)
 
 
 def saturation(f_pi: Values, f_q: Values) -> Float[Array, ""]:

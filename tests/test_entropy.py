@@ -201,9 +201,33 @@ def test_alpha_gradient_is_the_derivative_of_the_entropy(x64, alpha):
             )
 
         at_pi, at_q = jnp.asarray(at(PI)), jnp.asarray(at(Q))
-        return float(
-            jax.grad(lambda x: entropy.alpha_loss(at_pi, at_q, x, c, differentiate_log=differentiate_log))(alpha)
-        )
+
+        def loss(x):
+            return entropy.alpha_loss(at_pi, at_q, x, c, jnp.inf, differentiate_log=differentiate_log)
+
+        return float(jax.grad(loss)(alpha))
 
     assert gradient(False) == pytest.approx(numerical, abs=1e-4)
     assert gradient(True) == pytest.approx(numerical - 1 / alpha, abs=1e-4)
+
+
+@pytest.mark.parametrize(("ring_term", "clipped"), [(0.4, False), (5.0, True), (-5.0, True)])
+def test_alpha_gradient_with_the_clip(x64, ring_term, clipped):
+    """The code's variant against autodiff of alpha (l - log alpha - c) + (1 - alpha) clip(l' - log alpha), l frozen."""
+    alpha, at_pi, c, bound = 0.6, 1.3, -2.0, 2.0
+    frozen_pi, frozen_q = at_pi + np.log(alpha), ring_term + np.log(alpha)
+
+    def authors(x):
+        ring = jnp.clip(frozen_q - jnp.log(x), -bound, bound)
+        return x * (frozen_pi - jnp.log(x) - c) + (1 - x) * ring
+
+    def ours(x, differentiate_log):
+        values = jnp.asarray(at_pi), jnp.asarray(ring_term)
+        return entropy.alpha_loss(*values, x, c, bound, differentiate_log=differentiate_log)
+
+    assert float(ours(alpha, True)) == pytest.approx(float(authors(alpha)))
+    code = float(jax.grad(lambda x: ours(x, True))(alpha))
+    paper = float(jax.grad(lambda x: ours(x, False))(alpha))
+    assert code == pytest.approx(float(jax.grad(authors)(alpha)))
+    assert paper == pytest.approx(at_pi - c - np.clip(ring_term, -bound, bound))
+    assert code - paper == pytest.approx(-1 if clipped else -1 / alpha)

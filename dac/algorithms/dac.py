@@ -103,7 +103,8 @@ class DAC(AbstractAlgorithm[DACState]):
         # value, Eq. C.1: Q plus the entropy of the mixture
         log_pi_q = jax.vmap(lambda o, a: state.policy.model(o).log_prob(a))(obs, batch.action)
         at_pi = entropy.minus_log_mix(f_pi, log_pi, alpha)
-        at_q = entropy.clip_q_term(entropy.minus_log_mix(f_q, log_pi_q, alpha), self.clip * action_size)
+        raw_at_q = entropy.minus_log_mix(f_q, log_pi_q, alpha)
+        at_q = entropy.clip_q_term(raw_at_q, self.clip * action_size)
         target_v = entropy.value_target(q_pi, at_pi, at_q, alpha)
 
         def value_loss(value: StateValue):
@@ -129,7 +130,7 @@ class DAC(AbstractAlgorithm[DACState]):
             value=value,
             value_target=moving_average(state.value_target, value.model, self.tau),
             ratio=state.ratio.descend(grad_ratio, self.learning_rate),
-            mixing=self._adapt(state, obs, at_pi, at_q, action_size),
+            mixing=self._adapt(state, obs, at_pi, raw_at_q, action_size),
         )
         weight = entropy.ratio_weight(alpha)
         metrics = {
@@ -171,6 +172,7 @@ class DAC(AbstractAlgorithm[DACState]):
                 at_q,
                 jax.vmap(mixing)(obs),
                 self.control * action_size,
+                self.clip * action_size,
                 differentiate_log=self.alpha_gradient == "code",
             )
             # biases included, as in the authors' code
