@@ -36,7 +36,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         updates = self.update_ratio * self.envs
-        if updates < 1 or updates != int(updates):
+        if not math.isfinite(updates) or updates < 1 or abs(updates - round(updates)) > 1e-9:
             raise UsageError(
                 f"update_ratio {self.update_ratio:g} with {self.envs} environments per member is {updates:g} updates "
                 "per iteration; it must be a whole number of at least 1"
@@ -52,12 +52,12 @@ class Schedule:
 
     @property
     def updates_per_iteration(self) -> int:
-        return int(self.update_ratio * self.envs)
+        return round(self.update_ratio * self.envs)
 
     @property
     def first_update(self) -> int:
         """The first iteration that learns: `update_after` transitions are in the ring by then."""
-        return math.ceil(self.update_after / self.envs)
+        return max(1, math.ceil(self.update_after / self.envs))
 
     @property
     def eval_iterations(self) -> int:

@@ -14,10 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm
 from dac.envs.host import AbstractHostEnvs, HostStep
+from dac.networks import AbstractPolicy
 from dac.population import EVALUATE, INIT, RESET, ROOT, Member, each_member, stack_algorithms, stack_keys, stream
 from dac.training.base import AbstractLoop, Schedule
 from dac.training.evaluate import Evaluation
@@ -32,9 +33,11 @@ from dac.training.member import (
     remember,
 )
 from dac.training.visits import VisitCounter
-from dac.types import EnvSpec, float_dtype, row_size
+from dac.types import EnvSpec, PRNGKey, float_dtype, row_size
 
 MakeEnvs = Callable[[int], AbstractHostEnvs]
+LONGEST_EPISODE = 10_000
+"""An evaluation episode is cut here where the environment has no time limit of its own."""
 
 
 class HostLoop(AbstractLoop):
@@ -80,7 +83,7 @@ class HostLoop(AbstractLoop):
 
     def _iterate(self) -> None:
         # the program hands back what it was given, so that one upload serves the update too
-        actions, packed = self._programs.act(self._state, self._packed, self._noise)
+        actions, packed = self._programs.act(self._context, self._state, self._packed, self._noise)
         # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
         self._update(packed)
         down = np.asarray(actions)
@@ -155,13 +158,13 @@ class HostLoop(AbstractLoop):
         return self._algorithms, state, ring, self._keys, jnp.int32(self.step), stored
 
     def visited(self) -> np.ndarray | None:
-        return None if self._visits is None else self._visits.visited
+        return None if self._visits is None else self._visits.visited.copy()
 
     def visits(self) -> np.ndarray | None:
-        return None if self._visits is None else self._visits.counts
+        return None if self._visits is None or self._visits.counts is None else self._visits.counts.copy()
 
     def first_visits(self) -> np.ndarray | None:
-        return None if self._visits is None else self._visits.first
+        return None if self._visits is None or self._visits.first is None else self._visits.first.copy()
 
     def wait(self) -> None:
         jax.block_until_ready(self._state)
@@ -180,9 +183,12 @@ def evaluate_on_host(
         obs = envs.reset(seeds)
         total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
         alive = np.ones(envs.num, bool)
-        while alive.any():
+        keys = _evaluation_keys(stack_keys(members), np.int32(step))
+        for t in range(min(envs.horizon, LONGEST_EPISODE)):
+            if not alive.any():
+                break
             shaped = jnp.asarray(obs.reshape(len(members), episodes, -1), float_dtype())
-            actions = np.asarray(_act_greedily(policies, shaped)).reshape(envs.num, -1)
+            actions = np.asarray(_act_greedily(policies, shaped, keys, np.int32(t))).reshape(envs.num, -1)
             now = envs.step(actions.astype(np.float32))
             total += np.where(alive, now.reward, 0)
             length += alive
@@ -194,9 +200,21 @@ def evaluate_on_host(
 
 
 @jax.jit
-def _act_greedily(policies: PyTree, obs: Float[Array, "member episode obs"]) -> Float[Array, "member episode action"]:
-    key = jax.random.key(0)  # not used by a deterministic action
-    return each_member(lambda p, o: jax.vmap(lambda x: p.act(x, key, explore=False))(o))(policies, obs)
+def _evaluation_keys(keys: Key[Array, " member"], step: Int[Array, ""]) -> Key[Array, " member"]:
+    return each_member(lambda key, step: stream(key, EVALUATE, step), shared=(1,))(keys, step)
+
+
+@jax.jit
+def _act_greedily(
+    policies: PyTree, obs: Float[Array, "member episode obs"], keys: Key[Array, " member"], t: Int[Array, ""]
+) -> Float[Array, "member episode action"]:
+    """The best guess of every policy; the keys are for policies whose best guess is a sample."""
+
+    def one(policy: AbstractPolicy, obs: Float[Array, "episode obs"], key: PRNGKey, t: Int[Array, ""]):
+        episode_keys = jax.random.split(jax.random.fold_in(key, t), obs.shape[0])
+        return jax.vmap(lambda o, k: policy.act(o, k, explore=False))(obs, episode_keys)
+
+    return each_member(one, shared=(3,))(policies, obs, keys, t)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -235,11 +253,11 @@ class _Programs:
         def tick(context, clock):
             return clock + 1, noise_at(context, clock + 1)
 
-        def act(state, packed, noise):
-            def one(state, packed, noise):
-                return choose_actions(algorithms.policy(state), packed[:, row:], noise)
+        def act(context, state, packed, noise):
+            def one(algorithm, state, packed, noise):
+                return choose_actions(algorithm.policy(state), packed[:, row:], noise)
 
-            return each_member(one)(self.unflatten(state), packed, noise), packed
+            return each_member(one)(unpack_context(context)[0], self.unflatten(state), packed, noise), packed
 
         def put(ring, packed, clock):
             return each_member(lambda r, p, c: remember(r, c, p[:, :row]), shared=(2,))(ring, packed, clock)

@@ -4,6 +4,7 @@ import csv
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from dac.algorithms import DAC, SAC
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze import FourRoomMaze
 from dac.envs.mujoco import make_mujoco
+from dac.networks import SquashedGaussianPolicy
 from dac.population import grid, pick
 from dac.training.base import Schedule
 from dac.training.device import DeviceLoop
@@ -212,6 +214,56 @@ def test_visits_are_counted_once_per_cell():
     assert counter.counts.sum(axis=1).tolist() == [4, 2]
     assert counter.first[0, [3, 5]].tolist() == [2, 4]
     assert VisitCounter(1, 4_000_000).counts is None
+
+
+class Nudged(SquashedGaussianPolicy):
+    """A policy that carries a hyperparameter of its member."""
+
+    shift: jax.Array
+
+    def act(self, obs, key, *, explore):
+        del obs, key, explore
+        return jnp.full(1, self.shift)
+
+
+class Shifted(SAC):
+    shift: float = 0.0
+
+    def policy(self, state):
+        plain = super().policy(state)
+        policy = object.__new__(Nudged)
+        object.__setattr__(policy, "mlp", plain.mlp)
+        object.__setattr__(policy, "shift", jnp.asarray(self.shift))
+        return policy
+
+
+def test_each_member_acts_with_its_own_hyperparameters():
+    members = grid([0], {"shift": [-0.25, 0.75]})
+    sched = schedule(30, random_steps=0, update_after=100)
+    loop = HostLoop(Shifted(hidden=(8, 8)), lambda n: make_gymnasium("Pendulum-v1", n), members, sched)
+    loop.advance(20)
+    np.testing.assert_array_equal(loop._ring[:, :19, loop.spec.obs_size], [[-0.25] * 19, [0.75] * 19])
+    loop.close()
+
+
+def test_evaluation_ends_where_an_episode_would_not(monkeypatch):
+    class Endless(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(2, np.float32), 1.0, False, False, {}
+
+    monkeypatch.setattr("dac.training.host.LONGEST_EPISODE", 50)
+    loop = HostLoop(tiny(), lambda n: make_gymnasium(Endless, n), grid([0], {}), schedule())
+    result = loop.evaluate(2)
+    assert (result.lengths == 50).all()
+    assert (result.returns == 50).all()
+    loop.close()
 
 
 @pytest.mark.slow
