@@ -79,3 +79,33 @@ def test_the_published_maze_numbers_are_those_of_the_raw_data():
     members = run.summary["members"]
     assert [m["steps"] for m in members] == [300_000] * 60
     assert (run.visits["first_visit"] >= 0).sum(axis=1).tolist() == [m["visited_cells"] for m in members]
+
+
+def test_the_other_published_numbers_are_those_of_the_raw_data():
+    import csv
+    from pathlib import Path
+
+    results = Path(__file__).parents[1] / "results"
+    quoted = (results / "README.md").read_text()
+    with open(results / "maze-clip" / "visited.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    none = np.inf
+    q1 = [("first", *row) for row in ((0.5, 1), (0.5, 2), (0.5, none), (1, 1), (0.8, none), (0.2, none))]
+    for policy_q, alpha, clip in [*q1, ("min", 0.5, 1), ("min", 0.5, none), ("min", 1, 1)]:
+        last = [
+            int(row["step_100000"])
+            for row in table
+            if row["policy_q"] == policy_q and float(row["alpha"]) == alpha and float(row["clip"]) == clip
+        ]
+        assert len(last) == 10
+        assert f"{np.mean(last):.0f} ± {np.std(last):.0f}" in quoted
+    cheetah = Run(results / "halfcheetah").metrics
+    assert cheetah["step"][-1, 0] == 110_000
+    for members in (slice(0, 5), slice(5, 10)):
+        assert f" {cheetah['return'][-1, members].mean():.0f}" in quoted
+    assert cheetah["return"][-1].min() > 3900
+    pendulum = Run(results / "pendulum").metrics
+    for members in (slice(0, 5), slice(5, 10)):
+        means = pendulum["return"][:, members].mean(axis=1)
+        assert f"{means[-1]:.1f}" in quoted
+        assert (means[pendulum["step"][:, 0] >= 8000] > -200).all()

@@ -57,8 +57,7 @@ def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
                 axis = axes[row][column]
                 counts = snapshots[step].astype(float).sum(axis=0).reshape(SIZE, SIZE)
                 picture = np.ma.masked_where(walls, np.log1p(counts))
-                colours = plt.get_cmap("magma").copy()
-                colours.set_bad("#9a9a9a")
+                colours = plt.get_cmap("magma").with_extremes(bad="#9a9a9a")
                 axis.imshow(picture.T, origin="lower", cmap=colours, extent=(0, SIZE, 0, SIZE), interpolation="nearest")
                 axis.set(xticks=[], yticks=[])
                 if row == 0:
