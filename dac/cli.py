@@ -1,4 +1,4 @@
-"""The command line: `dac train`, `dac evaluate`, `dac list`."""
+"""The command line: `dac train`, `dac evaluate`, `dac video`, `dac list`."""
 
 from __future__ import annotations
 
@@ -53,6 +53,13 @@ def _dispatch(arguments: list[str]) -> int:
     evaluate.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     evaluate.add_argument("--episodes", type=int, default=10, help="episodes per member (default: 10)")
     evaluate.set_defaults(function=_evaluate)
+
+    video = commands.add_parser("video", help="film one deterministic episode as an mp4")
+    video.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    video.add_argument("--member", type=int, metavar="K", help="which one (default: the best)")
+    video.add_argument("--steps", type=int, metavar="N", help="stop after so many steps (default: the whole episode)")
+    video.add_argument("--out", type=Path, metavar="FILE", help="default: RUN/video.mp4")
+    video.set_defaults(function=_video)
 
     listing = commands.add_parser("list", help="name every task or every algorithm")
     listing.add_argument("what", choices=["tasks", "algorithms"])
@@ -183,6 +190,16 @@ def _evaluate(options: argparse.Namespace) -> int:
             str(member.seed), *varied, f"{returns.mean():.2f}", f"{returns.std():.2f}", f"{lengths.mean():.0f}"
         )
     Console().print(table)
+    return 0
+
+
+def _video(options: argparse.Namespace) -> int:
+    from dac.runs import Run
+    from dac.video import record_video
+
+    path = options.out or options.run / "video.mp4"
+    length, total = record_video(Run(options.run), path, options.member, options.steps)
+    print(f"{path}: {length} steps, return {total:.1f}")
     return 0
 
 

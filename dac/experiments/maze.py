@@ -62,7 +62,8 @@ def verdict(run: Run) -> str | None:
         return None
     counts = [(first[groups[name]] >= 0).sum(axis=1) for name in (dac, "SAC")]
     ratio, low, high = ratio_interval(*counts)
-    return f"{dac} visited {ratio:.2f} times as many cells as SAC (95% interval {low:.2f} to {high:.2f})"
+    doubt = "; too few seeds to be sure" if low <= 1 <= high else ""
+    return f"{dac} visited {ratio:.2f} times as many cells as SAC (95% interval {low:.2f} to {high:.2f}{doubt})"
 
 
 def write_page(run: Run, path: Path, note: str, command: str) -> Path:
