@@ -32,8 +32,17 @@ test: lint ## lint, types and tests
 test-slow: setup ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup ## speed, as ratios to this machine's own matrix product
-	$(BIN)/python bench/update.py
+bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matrix product, to SBX, to Stable-Baselines3
+	$(BIN)/python bench/update.py --members 1,4
+	$(BIN)/python bench/maze.py
+	$(BIN)/python bench/robots.py
+	$(BIN)/python bench/robots.py --replay host
+	$(BIN)/python bench/compare.py
+
+.bench-venv/.installed: bench/requirements.txt
+	$(PYTHON) -m venv .bench-venv
+	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	@touch $@
 
 docs: setup ## the documentation as a web site in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
@@ -47,4 +56,4 @@ lock: ## write requirements.lock anew from the ranges in pyproject.toml
 	rm -rf .lock-venv
 
 clean: ## remove everything that was generated
-	rm -rf $(VENV) .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site
+	rm -rf $(VENV) .bench-venv .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site
