@@ -83,6 +83,20 @@ def twin_values(
     return jax.vmap(lambda q: jax.vmap(q)(obs, action))(twins)
 
 
+def policy_values(
+    twins: ActionValue, obs: Float[Array, "batch obs"], action: Float[Array, "batch action"], which: str
+) -> tuple[Float[Array, " batch"], Float[Array, " batch"]]:
+    """The Q-value a policy climbs, the `first` or the `min`, and the smaller of the two.
+
+    Where only the first is climbed, no gradient is computed through the second.
+    """
+    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], twins) for i in range(2))
+    q1 = jax.vmap(first)(obs, action)
+    q2 = jax.vmap(second)(obs, action if which == "min" else jax.lax.stop_gradient(action))
+    smaller = jnp.minimum(q1, q2)
+    return (q1 if which == "first" else smaller), smaller
+
+
 class MixingWeight(eqx.Module):
     """State-dependent alpha(s) in [0.5, 0.99]. Appendix C.1, Han & Sung 2021."""
 

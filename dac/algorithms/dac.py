@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from dac import entropy
 from dac.algorithms.base import AbstractAlgorithm, number, static
 from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, MixingWeight, SquashedGaussianPolicy, StateValue, twin_values
+from dac.networks import ActionValue, MixingWeight, SquashedGaussianPolicy, StateValue, policy_values, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
 
 
@@ -84,11 +84,10 @@ class DAC(AbstractAlgorithm[DACState]):
         # policy, Eq. 17: the ratio and the critics are frozen, the gradient flows through the action
         def policy_loss(policy: SquashedGaussianPolicy):
             action, log_pi = jax.vmap(lambda o, n: policy(o).squash(n))(obs, noise)
-            twins = twin_values(state.critics.model, obs, action)
-            q_value = twins[0] if self.policy_q == "first" else jnp.min(twins, axis=0)
+            q_value, q_min = policy_values(state.critics.model, obs, action, self.policy_q)
             f = jax.vmap(state.ratio.model)(obs, action)
             objective = entropy.policy_objective(q_value, f, log_pi, alpha)
-            return -jnp.mean(objective), (action, log_pi, jnp.min(twins, axis=0), f)
+            return -jnp.mean(objective), (action, log_pi, q_min, f)
 
         (loss_pi, (action_pi, log_pi, q_pi, f_pi)), grad_pi = value_and_grad(policy_loss)(state.policy.model)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from dac import entropy
 from dac.algorithms.base import AbstractAlgorithm, number, static
 from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, twin_values
+from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
 
 
@@ -71,9 +71,8 @@ class SAC(AbstractAlgorithm[SACState]):
         # policy: the gradient flows through the action
         def policy_loss(policy: SquashedGaussianPolicy):
             action, log_pi = jax.vmap(lambda o, n: policy(o).squash(n))(obs, noise)
-            twins = twin_values(state.critics.model, obs, action)
-            q_value = twins[0] if self.policy_q == "first" else jnp.min(twins, axis=0)
-            return -jnp.mean(q_value - log_pi), (action, log_pi, jnp.min(twins, axis=0))
+            q_value, q_min = policy_values(state.critics.model, obs, action, self.policy_q)
+            return -jnp.mean(q_value - log_pi), (action, log_pi, q_min)
 
         (loss_pi, (action_pi, log_pi, q_pi)), grad_pi = value_and_grad(policy_loss)(state.policy.model)
 
