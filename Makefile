@@ -38,6 +38,7 @@ bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matri
 	$(BIN)/python bench/robots.py
 	$(BIN)/python bench/robots.py --replay host
 	$(BIN)/python bench/compare.py
+	PYTHONPATH=. .bench-venv/bin/python bench/peers_train.py
 
 .bench-venv/.installed: bench/requirements.txt
 	$(PYTHON) -m venv .bench-venv
