@@ -15,7 +15,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm
@@ -81,7 +80,3 @@ def each_member(function: Callable, shared: Sequence[int] = ()) -> Callable:
 def pick(tree: PyTree, index: int) -> PyTree:
     """One member's part of a stacked tree."""
     return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, tree)
-
-
-def to_numpy(tree: PyTree) -> PyTree:
-    return jax.tree.map(np.asarray, tree)

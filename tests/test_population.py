@@ -5,29 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dac.algorithms import DAC, SAC
+from dac.algorithms import SAC
 from dac.envs.maze import FourRoomMaze
 from dac.population import Member, each_member, grid, member_key, pick, stack_algorithms, stack_keys
 from dac.training import device
-from dac.training.base import Schedule
 from dac.training.device import DeviceLoop
-
-
-def schedule(steps=150, **changes):
-    values = {
-        "steps": steps,
-        "envs": 1,
-        "random_steps": 20,
-        "update_after": 50,
-        "update_ratio": 1,
-        "capacity": 120,
-        "eval_every": 50,
-    }
-    return Schedule(**(values | changes))
-
-
-def tiny(**changes):
-    return DAC(hidden=(8, 8), batch_size=16, **changes)
+from tests.common import schedule, tiny
 
 
 def test_grid_is_every_combination_with_the_seed_fastest():

@@ -9,35 +9,18 @@ import numpy as np
 import pytest
 
 import dac
-from dac.algorithms import DAC, SAC
+from dac.algorithms import SAC
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze import FourRoomMaze
 from dac.envs.mujoco import make_mujoco
 from dac.networks import SquashedGaussianPolicy
 from dac.population import grid, pick
-from dac.training.base import Schedule
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
 from dac.training.memory import place_replay, replay_bytes
 from dac.training.visits import VisitCounter
 from dac.types import EnvSpec, UsageError
-
-
-def schedule(steps=150, **changes):
-    values = {
-        "steps": steps,
-        "envs": 1,
-        "random_steps": 20,
-        "update_after": 50,
-        "update_ratio": 1,
-        "capacity": 120,
-        "eval_every": 50,
-    }
-    return Schedule(**(values | changes))
-
-
-def tiny(**changes):
-    return DAC(hidden=(8, 8), batch_size=16, **changes)
+from tests.common import schedule, tiny
 
 
 def hoppers(num):
