@@ -14,8 +14,8 @@ from common import report
 from dac.algorithms import DAC
 from dac.envs.maze import FourRoomMaze
 from dac.population import grid
-from dac.training.base import Schedule
 from dac.training.device import DeviceLoop
+from dac.training.schedule import Schedule
 
 
 def main() -> None:

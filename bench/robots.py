@@ -11,11 +11,11 @@ import time
 import jax
 from common import report
 
-from dac.algorithms import ALGORITHMS
+from dac.algorithms import ALGORITHMS, make_algorithm
 from dac.population import grid
 from dac.tasks import find_task
-from dac.training.base import Schedule
 from dac.training.host import HostLoop
+from dac.training.schedule import Schedule
 
 
 def main() -> None:
@@ -33,7 +33,13 @@ def main() -> None:
     warm_up = 1000 + options.steps // 4
     schedule = Schedule(10**9, 1, 1000, 1000, 1, options.capacity, 1000)
     members = grid(range(options.members), {"beta": [0.02]})
-    loop = HostLoop(ALGORITHMS[options.algorithm](), make, members, schedule, host_replay=options.replay == "host")
+    loop = HostLoop(
+        make_algorithm(options.algorithm, ALGORITHMS[options.algorithm].bonus),
+        make,
+        members,
+        schedule,
+        host_replay=options.replay == "host",
+    )
     loop.advance(warm_up)  # compiles
     loop.wait()
     start = time.perf_counter()

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from common import FLOPS_PER_UPDATE, matmul_flops, report, seconds
 
-from dac.algorithms import ALGORITHMS
+from dac.algorithms import ALGORITHMS, make_algorithm
 from dac.population import each_member, grid, stack_algorithms, stack_keys
 from dac.types import EnvSpec, Transition
 
@@ -30,7 +30,7 @@ def random_batch(key: jax.Array, size: int) -> Transition:
 def updates_per_second(name: str, members: int, updates: int, **settings) -> float:
     """Agent-updates per second of `updates` updates in one dispatch."""
     population = grid(range(members), {"beta": [0.2]})
-    algorithms = stack_algorithms(ALGORITHMS[name](**settings), population)
+    algorithms = stack_algorithms(make_algorithm(name, ALGORITHMS[name].bonus, settings), population)
     keys = stack_keys(population)
     batch = jax.vmap(lambda k: random_batch(k, 256))(keys)
     start = jax.jit(each_member(lambda a, k: a.init(k, SPEC)))(algorithms, keys)

@@ -86,10 +86,10 @@ def _unknown_option(option: str, arguments: list[str], commands: Mapping[str, ar
 
 def _add_train(commands, arguments: list[str]) -> None:
     """The options of `train` are those of the algorithm asked for, which has to be known before parsing."""
-    from dac.algorithms import ALGORITHMS
+    from dac.algorithms import ALGORITHMS, BONUSES
     from dac.config import Training, describe
 
-    asked = [a for a in arguments if a in ALGORITHMS]
+    asked = [a for a in arguments if a in ALGORITHMS][:1]
     train = commands.add_parser(
         "train",
         help="train a population: seeds and lists of hyperparameters in one compiled program",
@@ -115,9 +115,12 @@ def _add_train(commands, arguments: list[str]) -> None:
             group.add_argument(flag, dest=f"set_{name}", metavar="X", help=f"{star}{text} (default: {default})")
 
     add(train.add_argument_group("training"), Training, sweep=False)
-    for name, algorithm in ALGORITHMS.items():
+    for name, entry in ALGORITHMS.items():
         if not asked or name in asked:
-            add(train.add_argument_group(f"settings of {name}"), algorithm, sweep=True)
+            add(train.add_argument_group(f"settings of {name}"), entry.algorithm, sweep=True)
+    for name, bonus in BONUSES.items():
+        if not asked or ALGORITHMS[asked[0]].bonus in (name, "none"):
+            add(train.add_argument_group(f"settings of --bonus {name}"), bonus, sweep=True)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -212,8 +215,8 @@ def _list(options: argparse.Namespace) -> int:
         for task in TASKS.values():
             table.add_row(task.name, task.summary)
     else:
-        for name, algorithm in ALGORITHMS.items():
-            table.add_row(name, (algorithm.__doc__ or "").splitlines()[0])
+        for name, entry in ALGORITHMS.items():
+            table.add_row(name, entry.summary)
     Console().print(table)
     return 0
 

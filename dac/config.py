@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dac.algorithms import ALGORITHMS, AbstractAlgorithm
+from dac.algorithms import ALGORITHMS, BONUSES, AbstractAlgorithm, AbstractOnPolicy, make_algorithm, owners
 from dac.population import Member, grid
+from dac.presets import preset
 from dac.tasks import find_task
-from dac.training.base import Schedule
+from dac.training.schedule import Schedule
 from dac.types import UsageError
 
 MAX_SEED = 2**32 - 1
@@ -52,6 +53,8 @@ class Training:
     """Deterministic episodes per evaluation."""
     replay: Literal["auto", "device", "host"] = "auto"
     """Where the ring is kept: on the device, in host memory, or on the device if it fits."""
+    bonus: Literal["none", "rnd", "maxent-state"] = "none"
+    """Intrinsic reward added to the task's; goes with every off-policy algorithm."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,26 +68,32 @@ class RunConfig:
     training: Training
 
     def members(self) -> list[Member]:
-        swept = {name: value for name, value in self.hyper.items() if name in float_fields(self.algorithm)}
+        swept = {name: value for name, value in self.hyper.items() if name in self._floats()}
         lists = {n: tuple(v) if isinstance(v, list | tuple) else (v,) for n, v in swept.items()}
         return grid(self.seeds, lists)
 
     def varied(self) -> list[str]:
         """The hyperparameters that differ between members."""
-        floats = float_fields(self.algorithm)
+        floats = self._floats()
         return [n for n, v in self.hyper.items() if n in floats and isinstance(v, list | tuple) and len(v) > 1]
 
     def make_algorithm(self) -> AbstractAlgorithm:
         """The algorithm with its static settings; what members differ in is put in by the population."""
-        floats = float_fields(self.algorithm)
+        floats = self._floats()
         values = {n: v for n, v in self.hyper.items() if n not in floats}
-        return ALGORITHMS[self.algorithm](**values)
+        return make_algorithm(self.algorithm, self.training.bonus, values)
+
+    def _floats(self) -> list[str]:
+        return [n for n, (kind, _) in settings_of(self.algorithm, self.training.bonus).items() if kind is float]
 
     def schedule(self) -> Schedule:
         t = self.training
         # a ring larger than the run would hold nothing but zeros
         capacity = math.ceil(min(t.capacity, t.steps) / t.envs) * t.envs
-        return Schedule(t.steps, t.envs, t.random_steps, t.update_after, t.update_ratio, capacity, t.eval_every)
+        on_policy = issubclass(ALGORITHMS[self.algorithm].algorithm, AbstractOnPolicy)
+        rollout = self.hyper["rollout"] if on_policy else 0
+        ratio = 1 if on_policy else t.update_ratio
+        return Schedule(t.steps, t.envs, t.random_steps, t.update_after, ratio, capacity, t.eval_every, rollout)
 
     def to_toml(self) -> str:
         lines = [f"algorithm = {_toml(self.algorithm)}", f"task = {_toml(self.task)}", f"seeds = {_toml(self.seeds)}"]
@@ -127,25 +136,27 @@ def resolve(
         )
     if not isinstance(task, str):
         raise UsageError(f"task must be a name, not {task!r}")
-    defaults = find_task(task)
+    find_task(task)
     if given.get("alpha") == "adapt":  # the paper's name for the state-dependent alpha
         del given["alpha"]
         given["adapt"] = True
-    fields = _fields(ALGORITHMS[algorithm])
+    defaults = preset(algorithm, task)
+    values = {"bonus": ALGORITHMS[algorithm].bonus} | defaults | given
     loop_fields = _fields(Training)
+    bonus = _check("bonus", values["bonus"], *loop_fields["bonus"], sweep=False)
+    fields = settings_of(algorithm, bonus)
     for name in given:
         if name not in fields and name not in loop_fields:
             accepted = [*loop_fields, *fields]
             raise UsageError(
                 f"unknown setting {name!r} for {algorithm}{_close(name, accepted)} (accepted: {', '.join(accepted)})"
             )
-    hyper_given = {n: v for n, v in defaults.hyper.items() if n in fields} | given
+    loop = {n: _check(n, values.get(n, f.default), kind, f, sweep=False) for n, (kind, f) in loop_fields.items()}
     hyper = {}
     for name, (kind, field) in fields.items():
-        value = hyper_given.get(name, field.default)
-        hyper[name] = _check(name, value, kind, field, sweep=kind is float)
-    values = dict(defaults.training) | given
-    loop = {n: _check(n, values.get(n, f.default), kind, f, sweep=False) for n, (kind, f) in loop_fields.items()}
+        follows = field.metadata.get("follows")
+        default = field.default if follows is None else loop[follows]
+        hyper[name] = _check(name, values.get(name, default), kind, field, sweep=kind is float)
     for name in ("steps", "envs", "update_after", "capacity", "eval_every", "eval_episodes"):
         if not 1 <= loop[name] <= MAX_STEPS:
             raise UsageError(f"{name} must be from 1 to {MAX_STEPS}, not {loop[name]}")
@@ -154,6 +165,7 @@ def resolve(
     training = Training(**loop)
     config = RunConfig(algorithm, task, parse_seeds(0 if seeds is None else seeds), hyper, training)
     config.schedule()  # checks that the parts fit together
+    config.make_algorithm()
     return config
 
 
@@ -181,7 +193,10 @@ def parse_seeds(seeds: Iterable[int] | int | str) -> tuple[int, ...]:
 
 def parse_text(name: str, text: str, algorithm: str) -> Any:
     """A value given on the command line, by the type of the setting it is for."""
-    kind = (_fields(Training) | _fields(ALGORITHMS[algorithm])).get(name, (str, None))[0]
+    known = _fields(Training) | settings_of(algorithm)
+    for bonus in BONUSES:
+        known = known | settings_of(algorithm, bonus)
+    kind = known.get(name, (str, None))[0]
     parts = text.split(",")
     try:
         if kind is float:
@@ -197,8 +212,9 @@ def parse_text(name: str, text: str, algorithm: str) -> Any:
     return text
 
 
-def float_fields(algorithm: str) -> list[str]:
-    return [name for name, (kind, _) in _fields(ALGORITHMS[algorithm]).items() if kind is float]
+def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
+    """Type and field of every setting of an algorithm with a bonus, by name."""
+    return {name: field for owner in owners(algorithm, bonus) for name, field in _fields(owner).items()}
 
 
 def describe(owner: type) -> list[tuple[str, str, str, bool]]:
@@ -254,8 +270,9 @@ def _check(name: str, value: Any, kind: Any, field: dataclasses.Field, sweep: bo
     if kind is int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise UsageError(f"{name} must be a whole number, not {value!r}")
-        if name == "batch_size" and not 1 <= value <= 1_000_000:
-            raise UsageError(f"batch_size must be from 1 to 1000000, not {value}")
+        low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
+        if not low <= value <= high:
+            raise UsageError(f"{name} must be from {low} to {high}, not {value}")
         return value
     if typing.get_origin(kind) is tuple:
         sizes = tuple(value) if isinstance(value, list | tuple) else ()

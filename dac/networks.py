@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import itertools
+from collections.abc import Callable
 from typing import Self
 
 import equinox as eqx
@@ -22,28 +24,46 @@ class AbstractPolicy(eqx.Module):
 
     @abc.abstractmethod
     def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:
-        """An action in [-1, 1] for one observation: a sample, or the best guess if not `explore`."""
+        """An action for one observation: a sample, or the best guess if not `explore`. Environments clip to [-1, 1]."""
 
 
 class MLP(eqx.Module):
-    """Fully connected ReLU layers, Xavier-uniform weights, zero biases, linear output.
+    """Fully connected layers, zero biases, linear output; Xavier-uniform weights and ReLU unless told otherwise.
 
     Weights are stored (in, out), so that a mapped batch is one plain matrix product.
     """
 
     weights: tuple[Float[Array, "in out"], ...]
     biases: tuple[Float[Array, " out"], ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
 
-    def __init__(self, key: PRNGKey, in_size: int, hidden: tuple[int, ...], out_size: int):
+    def __init__(
+        self,
+        key: PRNGKey,
+        in_size: int,
+        hidden: tuple[int, ...],
+        out_size: int,
+        *,
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        last_scale: float | None = None,
+    ):
+        """With `last_scale`: orthogonal weights, scaled by sqrt(2) in hidden layers and by `last_scale` at the end."""
         sizes = (in_size, *hidden, out_size)
         keys = jax.random.split(key, len(sizes) - 1)
-        xavier = jax.nn.initializers.glorot_uniform(dtype=float_dtype())
-        self.weights = tuple(xavier(k, (i, o)) for k, i, o in zip(keys, sizes, sizes[1:], strict=False))
+        if last_scale is None:
+            initialisers = [jax.nn.initializers.glorot_uniform()] * len(keys)
+        else:
+            scales = [2**0.5] * len(hidden) + [last_scale]
+            initialisers = [jax.nn.initializers.orthogonal(scale) for scale in scales]
+        shapes = itertools.pairwise(sizes)
+        drawn = zip(initialisers, keys, shapes, strict=True)
+        self.weights = tuple(initialise(k, shape, float_dtype()) for initialise, k, shape in drawn)
         self.biases = tuple(jnp.zeros(o, float_dtype()) for o in sizes[1:])
+        self.activation = activation
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = jax.nn.relu(x @ weight + bias)
+            x = self.activation(x @ weight + bias)
         return x @ self.weights[-1] + self.biases[-1]
 
 

@@ -60,7 +60,7 @@ def stack_algorithms(algorithm: AbstractAlgorithm, members: Sequence[Member]) ->
 
     Equal ones too, so that a member can be given other values without compiling anew.
     """
-    variants = [dataclasses.replace(algorithm, **dict[str, Any](m.hyper)) for m in members]
+    variants = [algorithm.replace(**m.hyper) for m in members]
     return jax.tree.map(lambda *leaves: jnp.array(leaves, float_dtype()), *variants)
 
 

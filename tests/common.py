@@ -1,7 +1,7 @@
 """What several tests use: a short schedule and a tiny agent."""
 
 from dac.algorithms import DAC
-from dac.training.base import Schedule
+from dac.training.schedule import Schedule
 
 
 def schedule(steps=150, **changes):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from dac import entropy
-from dac.algorithms.base import AbstractAlgorithm, number, static
+from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
 from dac.networks import ActionValue, MixingWeight, SquashedGaussianPolicy, StateValue, policy_values, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
@@ -28,7 +28,7 @@ class DACState(eqx.Module):
     mixing: Learner[MixingWeight] | None
 
 
-class DAC(AbstractAlgorithm[DACState]):
+class DAC(AbstractOffPolicy[DACState]):
     """Sample-aware entropy regularisation, with a fixed or a state-dependent alpha."""
 
     alpha: float = number(0.5, 0, 1)
@@ -55,7 +55,7 @@ class DAC(AbstractAlgorithm[DACState]):
     """Q-value in the policy objective: the first network's (the authors' code), or the smaller one (the paper)."""
     hidden: tuple[int, ...] = static((256, 256))
     """Hidden layer sizes, for every network."""
-    batch_size: int = static(256)
+    batch_size: int = count(256)
     """Transitions per update."""
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> DACState:
@@ -74,7 +74,9 @@ class DAC(AbstractAlgorithm[DACState]):
     def policy(self, state: DACState) -> SquashedGaussianPolicy:
         return state.policy.model
 
-    def update(self, state: DACState, batch: Transition, key: PRNGKey) -> tuple[DACState, Metrics]:
+    def update(
+        self, state: DACState, batch: Transition, key: PRNGKey, recent: Recent | None = None
+    ) -> tuple[DACState, Metrics]:
         """Algorithm 1: every loss from the old parameters and one shared action sample, then all Adam steps."""
         obs = batch.obs
         action_size = batch.action.shape[-1]

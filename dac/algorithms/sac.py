@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dac import entropy
-from dac.algorithms.base import AbstractAlgorithm, number, static
+from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
 from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
@@ -27,7 +27,7 @@ class SACState(eqx.Module):
     ratio: Learner[ActionValue] | None
 
 
-class SAC(AbstractAlgorithm[SACState]):
+class SAC(AbstractOffPolicy[SACState]):
     """Policy entropy regularisation; the paper's first baseline."""
 
     beta: float = number(1.0, 1e-6)
@@ -44,7 +44,7 @@ class SAC(AbstractAlgorithm[SACState]):
     """Q-value in the policy objective: the first network's, or the smaller one."""
     hidden: tuple[int, ...] = static((256, 256))
     """Hidden layer sizes, for every network."""
-    batch_size: int = static(256)
+    batch_size: int = count(256)
     """Transitions per update."""
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> SACState:
@@ -63,7 +63,9 @@ class SAC(AbstractAlgorithm[SACState]):
     def policy(self, state: SACState) -> SquashedGaussianPolicy:
         return state.policy.model
 
-    def update(self, state: SACState, batch: Transition, key: PRNGKey) -> tuple[SACState, Metrics]:
+    def update(
+        self, state: SACState, batch: Transition, key: PRNGKey, recent: Recent | None = None
+    ) -> tuple[SACState, Metrics]:
         """Every loss from the old parameters and one shared action sample, then all Adam steps."""
         obs = batch.obs
         noise = jax.random.normal(key, batch.action.shape, batch.action.dtype)

@@ -55,7 +55,8 @@ class AbstractDeviceEnv(eqx.Module):
     def step(self, state: EpisodeState, action: Float[Array, " action"], key: PRNGKey) -> tuple[EpisodeState, TimeStep]:
         """Move, count, and begin a new episode where this one ended."""
         move_key, reset_key = jax.random.split(key)
-        world, reward, terminated = self.move(state.world, action, move_key)
+        # a Gaussian policy may reach beyond the bounds; what it learns from is the action it chose
+        world, reward, terminated = self.move(state.world, jnp.clip(action, -1, 1), move_key)
         next_obs = self.observe(world)
         elapsed = state.elapsed + 1
         truncated = jnp.where(terminated > 0, 0.0, (elapsed >= self.horizon).astype(float_dtype()))

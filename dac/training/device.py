@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -13,13 +14,26 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac import replay
-from dac.algorithms.base import AbstractAlgorithm
+from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy
 from dac.envs.base import AbstractDeviceEnv, EpisodeState
 from dac.population import INIT, RESET, Member, each_member, stack_algorithms, stack_keys, stream
-from dac.training.base import AbstractLoop, Schedule
+from dac.training.base import AbstractLoop
 from dac.training.evaluate import Evaluation, evaluate_on_device
-from dac.training.member import choose_actions, draw_noise, learn, measure_members, policies_of, remember, step_keys
-from dac.types import PRNGKey, Transition, float_dtype, pack, row_size
+from dac.training.member import (
+    choose_actions,
+    draw_noise,
+    iterations_to_refresh,
+    learn,
+    learn_from_rollout,
+    measure_members,
+    refresh,
+    refreshes,
+    remember,
+    step_keys,
+    window_positions,
+)
+from dac.training.schedule import Schedule
+from dac.types import EnvSpec, PRNGKey, Transition, float_dtype, pack, row_size
 
 NEVER = np.iinfo(np.int32).max
 
@@ -55,15 +69,15 @@ class DeviceLoop(AbstractLoop):
     def states(self) -> PyTree:
         return self._carry.state
 
-    def policies(self) -> PyTree:
-        return policies_of(self._algorithms, self._carry.state)
-
     def advance(self, until: int) -> None:
         schedule = self.schedule
         while self.step < until:
+            if refreshes(self._algorithms, schedule, self.step):
+                stored = jnp.int32((self.step - 1) * schedule.envs)
+                self._carry = _refresh(self._algorithms, self._carry, stored, self.spec)
             training = self.step >= schedule.first_update
             end = until if training else min(until, schedule.first_update)
-            length = min(schedule.chunk, end - self.step)
+            length = min(schedule.chunk, end - self.step, iterations_to_refresh(self._algorithms, schedule, self.step))
             self._carry = _run_chunk(
                 self._algorithms, self._keys, self._carry, jnp.int32(self.step), self.env, schedule, length, training
             )
@@ -73,16 +87,13 @@ class DeviceLoop(AbstractLoop):
         return evaluate_on_device(self.env, self.policies(), self._keys, self.step, episodes)
 
     def measure(self) -> dict[str, np.ndarray]:
-        values = measure_members(*self._measure_arguments(), self.spec)
-        return {name: np.asarray(value) for name, value in values.items()}
-
-    def metric_names(self) -> list[str]:
-        return list(jax.eval_shape(functools.partial(measure_members, spec=self.spec), *self._measure_arguments()))
-
-    def _measure_arguments(self) -> tuple[PyTree, ...]:
         # the ring holds what was inserted: everything but the pending transition
         stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
-        return self._algorithms, self._carry.state, self._carry.ring, self._keys, jnp.int32(self.step), stored
+        carry = self._carry
+        values = measure_members(
+            self._algorithms, carry.state, carry.ring, self._keys, jnp.int32(self.step), stored, self.spec
+        )
+        return {name: np.asarray(value) for name, value in values.items()}
 
     def visited(self) -> np.ndarray | None:
         visits = self.visits()
@@ -133,9 +144,16 @@ def _one_step(
     spec = env.spec
     ring = remember(carry.ring, step, carry.pending)
     state = carry.state
+    if isinstance(algorithm, AbstractOnPolicy):
+        state = jax.lax.cond(
+            (step > 0) & (step * schedule.envs % schedule.rollout == 0),
+            lambda state: learn_from_rollout(algorithm, state, ring, key, step, schedule.envs, spec),
+            lambda state: state,
+            state,
+        )
     noise = draw_noise(key, step, schedule.envs, spec, schedule.random_steps)
     action = choose_actions(algorithm.policy(state), carry.obs, noise)
-    if training:
+    if training and isinstance(algorithm, AbstractOffPolicy):
         stored = step * schedule.envs
         state = learn(algorithm, state, ring, key, step, stored, spec, schedule.updates_per_iteration)
     env_keys = jax.random.split(step_keys(key, step)[3], schedule.envs)
@@ -167,3 +185,15 @@ def _run_chunk(
         return members_step(algorithms, keys, carry, step), None
 
     return jax.lax.scan(body, carry, step + jnp.arange(length, dtype=step.dtype))[0]
+
+
+@functools.partial(jax.jit, static_argnums=3, donate_argnums=1)
+def _refresh(algorithms: AbstractAlgorithm, carry: Carry, stored: Int[Array, ""], spec: EnvSpec) -> Carry:
+    """Outside the scan: a branch inside it that reads a whole ring would have the ring copied at every step."""
+
+    def one(algorithm: AbstractOffPolicy, carry: Carry, stored: Int[Array, ""]) -> Carry:
+        positions = window_positions(carry.ring.shape[0], algorithm.refresh_window, stored)
+        state = refresh(algorithm, carry.state, replay.gather(carry.ring, positions), stored, spec)
+        return dataclasses.replace(carry, state=state)
+
+    return each_member(one, shared=(2,))(algorithms, carry, stored)

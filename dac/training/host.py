@@ -9,29 +9,35 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from dac.algorithms.base import AbstractAlgorithm
+from dac import replay
+from dac.algorithms.base import AbstractAlgorithm, AbstractOnPolicy
 from dac.envs.host import AbstractHostEnvs, HostStep
 from dac.networks import AbstractPolicy
 from dac.population import EVALUATE, INIT, RESET, ROOT, Member, each_member, stack_algorithms, stack_keys, stream
-from dac.training.base import AbstractLoop, Schedule
+from dac.training.base import AbstractLoop
 from dac.training.evaluate import Evaluation
 from dac.training.member import (
     choose_actions,
     draw_noise,
     learn,
+    learn_from_rollout,
     learn_from_rows,
-    learning_indices,
+    learning_positions,
+    measure_from_rows,
     measure_members,
-    policies_of,
+    measuring_positions,
+    refresh,
+    refreshes,
     remember,
+    window_positions,
 )
+from dac.training.schedule import Schedule
 from dac.training.visits import VisitCounter
 from dac.types import EnvSpec, PRNGKey, float_dtype, row_size
 
@@ -59,6 +65,7 @@ class HostLoop(AbstractLoop):
         self._make_envs = make_envs
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
+        self._on_policy = isinstance(algorithm, AbstractOnPolicy)
         states = _init(self._algorithms, self._keys, self.spec)
         self._programs = _Programs(self._algorithms, self._keys, states, self.spec, schedule)
         self._context, self._state = self._programs.context, tuple(jax.tree.leaves(states))
@@ -74,18 +81,26 @@ class HostLoop(AbstractLoop):
         cells = self.envs.cells
         self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
 
-    def policies(self) -> PyTree:
-        return policies_of(self._algorithms, self._programs.unflatten(self._state))
+    @property
+    def states(self) -> PyTree:
+        return self._programs.unflatten(self._state)
 
     def advance(self, until: int) -> None:
         while self.step < until:
             self._iterate()
 
     def _iterate(self) -> None:
+        if refreshes(self._algorithms, self.schedule, self.step):
+            self._refresh()
+        packed = self._packed
+        if self._on_policy:
+            packed = jax.device_put(packed)
+            self._update(packed)
         # the program hands back what it was given, so that one upload serves the update too
-        actions, packed = self._programs.act(self._context, self._state, self._packed, self._noise)
-        # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
-        self._update(packed)
+        actions, packed = self._programs.act(self._context, self._state, packed, self._noise)
+        if not self._on_policy:
+            # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
+            self._update(packed)
         down = np.asarray(actions)
         now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
         if self._visits is not None:
@@ -93,9 +108,9 @@ class HostLoop(AbstractLoop):
         self._pack(down, now)
         self.step += 1
 
-    def _update(self, packed: Array) -> None:
+    def _update(self, packed: Array | np.ndarray) -> None:
         """Put the last transition into the ring and learn, on the device, while the environments step."""
-        programs, learning = self._programs, self.step >= self.schedule.first_update
+        programs, learning = self._programs, self.schedule.learns(self.step)
         if self._host_ring is not None:
             self._learn_from_host(learning)
         elif learning:
@@ -113,11 +128,24 @@ class HostLoop(AbstractLoop):
             start = (self.step - 1) * envs % self.schedule.capacity
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
         if learning:
-            drawn = np.asarray(self._programs.indices(self._context, self._clock))
-            rows = np.take_along_axis(ring, drawn.reshape(len(self.members), -1, 1), axis=1)
-            rows = rows.reshape(*drawn.shape, -1)
+            rows = self._rows(self._programs.learning_positions(self._context, self._clock))
             self._state = self._programs.learn_from_rows(self._context, self._state, rows, self._clock)
         self._clock, self._noise = self._programs.tick(self._context, self._clock)
+
+    def _rows(self, positions: Array) -> np.ndarray:
+        """Rows of the ring in host memory, by member and position."""
+        assert self._host_ring is not None
+        drawn = np.asarray(positions)
+        rows = np.take_along_axis(self._host_ring, drawn.reshape(len(self.members), -1, 1), axis=1)
+        return rows.reshape(*drawn.shape, -1)
+
+    def _refresh(self) -> None:
+        stored = np.int32(max(self.step - 1, 0) * self.schedule.envs)
+        if self._host_ring is None:
+            self._state = self._programs.refresh(self._context, self._state, self._ring, stored)
+        else:
+            rows = self._rows(self._programs.window_positions(self._context, stored))
+            self._state = self._programs.refresh_from_rows(self._context, self._state, rows, stored)
 
     def _pack(self, actions: np.ndarray, now: HostStep) -> None:
         n, a = self.spec.obs_size, self.spec.action_size
@@ -138,24 +166,13 @@ class HostLoop(AbstractLoop):
         return evaluate_on_host(self._make_envs, self.policies(), self.members, self.step, episodes)
 
     def measure(self) -> dict[str, np.ndarray]:
-        values = measure_members(*self._measure_arguments(), self.spec)
-        return {name: np.asarray(value) for name, value in values.items()}
-
-    def metric_names(self) -> list[str]:
-        arguments = self._measure_arguments()
-        return list(jax.eval_shape(functools.partial(measure_members, spec=self.spec), *arguments))
-
-    def _measure_arguments(self) -> tuple[Any, ...]:
-        stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
-        state = self._programs.unflatten(self._state)
-        if self._host_ring is not None:  # a sample of the ring is enough to measure, and fits the device
-            rows = min(max(int(stored), 1), self.schedule.capacity)
-            chosen = np.random.default_rng(self.step).integers(0, rows, 2048)
-            ring, stored = jnp.asarray(self._host_ring[:, chosen]), jnp.int32(2048)
+        step, stored = np.int32(self.step), np.int32(max(self.step - 1, 0) * self.schedule.envs)
+        if self._host_ring is None:
+            values = measure_members(self._algorithms, self.states, self._ring, self._keys, step, stored, self.spec)
         else:
-            assert self._ring is not None
-            ring = self._ring
-        return self._algorithms, state, ring, self._keys, jnp.int32(self.step), stored
+            rows = self._rows(self._programs.measuring_positions(self._context, step, stored))
+            values = self._programs.measure_from_rows(self._context, self._state, rows, step, stored)
+        return {name: np.asarray(value) for name, value in values.items()}
 
     def visited(self) -> np.ndarray | None:
         return None if self._visits is None else self._visits.visited.copy()
@@ -265,40 +282,74 @@ class _Programs:
         def remember_members(context, ring, packed, clock):
             return put(ring, packed, clock), *tick(context, clock)
 
+        def mapped(function, shared=()):
+            """A function of (algorithm, state, key, ...) over members, of flat trees."""
+
+            def flat(context, state, *arguments):
+                algorithms, keys = unpack_context(context)
+                return each_member(function, [3 + i for i in shared])(
+                    algorithms, self.unflatten(state), keys, *arguments
+                )
+
+            return flat
+
+        def leaves_of(function):
+            return lambda *arguments: tuple(jax.tree.leaves(function(*arguments)))
+
+        def learn_one(algorithm, state, key, ring, clock):
+            if isinstance(algorithm, AbstractOnPolicy):
+                return learn_from_rollout(algorithm, state, ring, key, clock, envs, spec)
+            return learn(algorithm, state, ring, key, clock, clock * envs, spec, updates)
+
         def learn_members(context, state, ring, packed, clock):
             ring = put(ring, packed, clock)
+            new = leaves_of(mapped(learn_one, shared=[1]))(context, state, ring, clock)
+            return new, ring, *tick(context, clock)
 
-            def one(algorithm, state, ring, key, clock):
-                return learn(algorithm, state, ring, key, clock, clock * envs, spec, updates)
+        def learn_one_from_rows(algorithm, state, key, rows, clock):
+            return learn_from_rows(algorithm, state, rows, key, clock, clock * envs, spec)
 
-            algorithms, keys = unpack_context(context)
-            new = each_member(one, shared=(4,))(algorithms, self.unflatten(state), ring, keys, clock)
-            return tuple(jax.tree.leaves(new)), ring, *tick(context, clock)
+        def refresh_one(algorithm, state, key, ring, stored):
+            del key
+            positions = window_positions(ring.shape[0], algorithm.refresh_window, stored)
+            return refresh(algorithm, state, replay.gather(ring, positions), stored, spec)
 
-        def draw(context, clock):
-            algorithms, keys = unpack_context(context)
+        def refresh_one_from_rows(algorithm, state, key, rows, stored):
+            del key
+            return refresh(algorithm, state, rows, stored, spec)
 
-            def one(key, clock):
-                size = algorithms.batch_size
-                return learning_indices(schedule.capacity, key, clock, clock * envs, size, updates)
+        def measure_one_from_rows(algorithm, state, key, rows, step, stored):
+            return measure_from_rows(algorithm, state, rows, key, step, stored, spec)
 
-            return each_member(one, shared=(1,))(keys, clock)
+        def positions_of(function):
+            """A function of (algorithm, key, *times) over members."""
 
-        def learn_rows(context, state, rows, clock):
-            def one(algorithm, state, rows, key, clock):
-                return learn_from_rows(algorithm, state, rows, key, clock, spec)
+            def flat(context, *times):
+                algorithms, keys = unpack_context(context)
+                return each_member(function, range(2, 2 + len(times)))(algorithms, keys, *times)
 
-            algorithms, keys = unpack_context(context)
-            new = each_member(one, shared=(4,))(algorithms, self.unflatten(state), rows, keys, clock)
-            return tuple(jax.tree.leaves(new))
+            return jax.jit(flat)
 
+        capacity = schedule.capacity
         self.start = jax.jit(start)
         self.tick = jax.jit(tick)
         self.act = jax.jit(act)
         self.remember = jax.jit(remember_members, donate_argnums=1)
         self.learn = jax.jit(learn_members, donate_argnums=(1, 2))
-        self.indices = jax.jit(draw)
-        self.learn_from_rows = jax.jit(learn_rows, donate_argnums=1)
+        self.refresh = jax.jit(leaves_of(mapped(refresh_one, shared=[1])), donate_argnums=1)
+        # for a ring in host memory: which rows, and what is done with them
+        self.learning_positions = positions_of(
+            lambda a, key, clock: learning_positions(a, capacity, key, clock, clock * envs, updates)
+        )
+        self.measuring_positions = positions_of(
+            lambda a, key, step, stored: measuring_positions(a, capacity, key, step, stored)
+        )
+        self.window_positions = positions_of(
+            lambda a, key, stored: window_positions(capacity, a.refresh_window, stored)
+        )
+        self.learn_from_rows = jax.jit(leaves_of(mapped(learn_one_from_rows, shared=[1])), donate_argnums=1)
+        self.refresh_from_rows = jax.jit(leaves_of(mapped(refresh_one_from_rows, shared=[1])), donate_argnums=1)
+        self.measure_from_rows = jax.jit(mapped(measure_one_from_rows, shared=[1, 2]))
 
     def unflatten(self, leaves: Sequence[Array]) -> PyTree:
         return jax.tree.unflatten(self._structure, leaves)

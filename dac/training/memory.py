@@ -7,7 +7,7 @@ from typing import Literal
 
 import jax
 
-from dac.training.base import Schedule
+from dac.training.schedule import Schedule
 from dac.types import EnvSpec, UsageError, float_dtype, row_size
 
 Place = Literal["auto", "device", "host"]

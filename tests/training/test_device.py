@@ -8,8 +8,8 @@ import pytest
 from dac.algorithms import DAC, SAC
 from dac.envs.probes import Clock, Target
 from dac.population import grid, pick
-from dac.training.base import Schedule
 from dac.training.device import DeviceLoop
+from dac.training.schedule import Schedule
 from dac.types import UsageError
 
 

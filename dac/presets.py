@@ -1,0 +1,22 @@
+"""Defaults that depend on the algorithm and the task, with the source of every number.
+
+What a user gives comes first, then the most special preset here, then the task's own defaults (`tasks.py`), then those
+of the algorithm's fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dac.tasks import find_task
+
+PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {}
+"""By algorithm and task; "*" is every task."""
+
+
+def preset(algorithm: str, task: str) -> dict[str, Any]:
+    """Every default for a pair; some of them may be settings that this algorithm does not have."""
+    found = find_task(task)
+    general, special = PRESETS.get((algorithm, "*"), {}), PRESETS.get((algorithm, task), {})
+    return {**found.training, **found.hyper, **general, **special}
