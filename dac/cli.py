@@ -1,4 +1,4 @@
-"""The command line: `dac train`, `dac evaluate`, `dac video`, `dac list`."""
+"""The command line: `dac train`, `dac resume`, `dac evaluate`, `dac video`, `dac list`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `dac list tasks | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        print("dac: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interruption:
+        print(f"dac: {interruption or 'interrupted'}", file=sys.stderr)
+        return getattr(interruption, "exit_code", 130)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -48,6 +48,12 @@ def _dispatch(arguments: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"dac {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_train(commands, arguments)
+
+    resume = commands.add_parser("resume", help="continue a run from its last checkpoint, exactly or with more steps")
+    resume.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    resume.add_argument("--steps", type=int, metavar="N", help="train to so many steps per member instead")
+    resume.add_argument("--quiet", action="store_true", help="show no progress")
+    resume.set_defaults(function=_resume)
 
     evaluate = commands.add_parser("evaluate", help="run fresh deterministic episodes with a run's policies")
     evaluate.add_argument("run", type=Path, metavar="RUN", help="a run directory")
@@ -141,6 +147,17 @@ def _train(options: argparse.Namespace) -> int:
     directory = choose_directory(options.out, config.task, config.algorithm)
     enable_compilation_cache()
     finished = run(config, directory, Silence() if options.quiet else ProgressBar(config))
+    if not options.quiet:
+        _print_summary(finished)
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from dac.progress import ProgressBar
+    from dac.training.run import Silence, continue_run
+
+    enable_compilation_cache()
+    finished = continue_run(options.run, options.steps, (lambda _: Silence()) if options.quiet else ProgressBar)
     if not options.quiet:
         _print_summary(finished)
     return 0

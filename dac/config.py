@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import difflib
 import functools
+import hashlib
 import inspect
 import math
 import textwrap
@@ -55,6 +56,10 @@ class Training:
     """Where the ring is kept: on the device, in host memory, or on the device if it fits."""
     bonus: Literal["none", "rnd", "maxent-state"] = "none"
     """Intrinsic reward added to the task's; goes with every off-policy algorithm."""
+    checkpoint_every: int = 20_000
+    """Environment steps between checkpoints, from which `dac resume` continues; 0 for none."""
+    on_nan: Literal["freeze", "stop"] = "freeze"
+    """A member that is no longer finite: freeze it at its last good state and go on with the others, or stop."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +90,27 @@ class RunConfig:
 
     def _floats(self) -> list[str]:
         return [n for n, (kind, _) in settings_of(self.algorithm, self.training.bonus).items() if kind is float]
+
+    def with_steps(self, steps: int) -> RunConfig:
+        """The same run, longer or shorter; what follows the number of steps follows it."""
+        before = self.training.steps
+        given = dict(self.hyper) | dataclasses.asdict(self.training) | {"steps": steps}
+        for name in self._followers():
+            if given[name] == before:
+                del given[name]
+        return resolve(self.algorithm, self.task, self.seeds, given)
+
+    def _followers(self) -> list[str]:
+        settings = settings_of(self.algorithm, self.training.bonus)
+        return [n for n, (_, field) in settings.items() if field.metadata.get("follows") == "steps"]
+
+    def fingerprint(self) -> str:
+        """Tells this run's checkpoints from those of others; a run that is only longer is the same."""
+        neutral = dataclasses.asdict(self.training) | {"steps": 1, "checkpoint_every": 0, "on_nan": "freeze"}
+        neutral |= {"eval_every": 1, "eval_episodes": 1, "replay": "auto"}
+        hyper = {n: v for n, v in self.hyper.items() if n not in self._followers()}
+        text = repr((self.algorithm, self.task, self.seeds, sorted(hyper.items()), sorted(neutral.items())))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def schedule(self) -> Schedule:
         t = self.training
@@ -160,8 +186,9 @@ def resolve(
     for name in ("steps", "envs", "update_after", "capacity", "eval_every", "eval_episodes"):
         if not 1 <= loop[name] <= MAX_STEPS:
             raise UsageError(f"{name} must be from 1 to {MAX_STEPS}, not {loop[name]}")
-    if not 0 <= loop["random_steps"] <= MAX_STEPS:
-        raise UsageError(f"random_steps must be from 0 to {MAX_STEPS}, not {loop['random_steps']}")
+    for name in ("random_steps", "checkpoint_every"):
+        if not 0 <= loop[name] <= MAX_STEPS:
+            raise UsageError(f"{name} must be from 0 to {MAX_STEPS}, not {loop[name]}")
     training = Training(**loop)
     config = RunConfig(algorithm, task, parse_seeds(0 if seeds is None else seeds), hyper, training)
     config.schedule()  # checks that the parts fit together

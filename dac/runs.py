@@ -34,6 +34,16 @@ class Run:
         self.members = self.config.members()
 
     @property
+    def finished(self) -> bool:
+        return (self.directory / SUMMARY).is_file()
+
+    def resume(self, steps: int | None = None) -> Run:
+        """Continue where the last checkpoint left it, to `steps` environment steps per member if given."""
+        from dac.training.run import resume
+
+        return resume(self.directory, steps)
+
+    @property
     def summary(self) -> dict[str, Any]:
         path = self.directory / SUMMARY
         try:

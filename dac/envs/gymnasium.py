@@ -55,9 +55,14 @@ _LARGEST = float(np.finfo(np.float32).max)
 MakeEnv: TypeAlias = Callable[[], gym.Env]
 
 
-def make_gymnasium(env: str | MakeEnv, num: int, *, processes: bool = False) -> GymnasiumEnvs:
-    """Vector environments of an id, or of a function that makes one: `make_gymnasium("Pendulum-v1", 8)`."""
-    return GymnasiumEnvs(env, num, processes=processes)
+def make_gymnasium(
+    env: str | MakeEnv, num: int, *, processes: bool = False, check_finite: bool = True
+) -> GymnasiumEnvs:
+    """Vector environments of an id, or of a function that makes one: `make_gymnasium("Pendulum-v1", 8)`.
+
+    A number that is not finite is an error that names environment and step, unless the caller looks for it himself.
+    """
+    return GymnasiumEnvs(env, num, processes=processes, check_finite=check_finite)
 
 
 class GymnasiumEnvs(AbstractHostEnvs):
@@ -69,12 +74,12 @@ class GymnasiumEnvs(AbstractHostEnvs):
 
     supports_state: ClassVar[bool] = False
 
-    def __init__(self, env: str | MakeEnv, num: int, *, processes: bool = False):
+    def __init__(self, env: str | MakeEnv, num: int, *, processes: bool = False, check_finite: bool = True):
         self.num = check_count("num", num)
         if not isinstance(processes, bool):
             raise UsageError(f"processes must be True or False; got {processes!r}")
         make = _find(env)
-        self._rows = _Workers(self.num) if processes else _Rows(range(self.num))
+        self._rows = _Workers(self.num, check_finite) if processes else _Rows(range(self.num), check_finite)
         # also when nobody calls close; not at exit, where workers end by themselves and modules may be gone
         self._finalizer = weakref.finalize(self, self._rows.close)
         self._finalizer.atexit = False
@@ -185,15 +190,15 @@ class _Answer(NamedTuple):
 class _Rows:
     """Some rows of the vector environment, in this process."""
 
-    def __init__(self, numbers: Iterable[int]):
-        self._numbers = list(numbers)
+    def __init__(self, numbers: Iterable[int], check_finite: bool):
+        self._numbers, self._check_finite = list(numbers), check_finite
         self._envs: list[_Single] = []
         self.closed = False
 
     def open(self, make: MakeEnv | bytes) -> _Layout:
         function: MakeEnv = pickle.loads(make) if isinstance(make, bytes) else make
         for row in self._numbers:
-            env = _Single(function, row)
+            env = _Single(function, row, self._check_finite)
             if any(env.env.unwrapped is other.env.unwrapped for other in self._envs):
                 raise UsageError("env returned the same environment twice; it must make a new one at every call")
             self._envs.append(env)
@@ -227,8 +232,8 @@ class _Rows:
 class _Single:
     """One environment; whatever it says is checked."""
 
-    def __init__(self, make: MakeEnv, row: int):
-        self._where = f"environment {row}"
+    def __init__(self, make: MakeEnv, row: int, check_finite: bool):
+        self._where, self._check_finite = f"environment {row}", check_finite
         try:
             self.env = make()
         except Exception as error:
@@ -311,7 +316,7 @@ class _Single:
             self._fail(when, str(error))
         with np.errstate(over="ignore"):
             row = np.concatenate(parts, dtype=np.float32)
-        if not np.isfinite(row).all():
+        if self._check_finite and not np.isfinite(row).all():
             entry = int(np.flatnonzero(~np.isfinite(row))[0])
             value = np.concatenate(parts)[entry]
             self._fail(when, f"observations must be finite in float32; entry {entry} is {value}")
@@ -322,9 +327,10 @@ class _Single:
         if value.size != 1 or value.dtype.kind not in "fiub":
             self._fail(when, f"the reward must be one number; got {_line(repr(reward))}")
         number = float(value.item())
-        if not abs(number) <= _LARGEST:
+        if self._check_finite and not abs(number) <= _LARGEST:
             self._fail(when, f"the reward must be finite in float32; got {number}")
-        return number
+        with np.errstate(over="ignore"):
+            return float(np.float32(number))
 
     def _find_cell(self, when: str) -> int:
         if self.layout.cells is None:
@@ -399,7 +405,8 @@ class _Failure(NamedTuple):
 class _Workers:
     """`_Rows` spread over processes, a block of neighbouring rows in each."""
 
-    def __init__(self, num: int):
+    def __init__(self, num: int, check_finite: bool):
+        self._check_finite = check_finite
         self._context = multiprocessing.get_context("spawn")  # a fork of a process that runs JAX may hang
         self._blocks = [block.tolist() for block in np.array_split(np.arange(num), min(num, os.cpu_count() or 1))]
         self._pipes: list[Connection] = []
@@ -416,7 +423,7 @@ class _Workers:
             ) from error
         for block in self._blocks:
             ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(theirs, block), daemon=True)
+            process = self._context.Process(target=_serve, args=(theirs, block, self._check_finite), daemon=True)
             self._pipes.append(ours)
             self._processes.append(process)
             process.start()
@@ -483,11 +490,11 @@ class _Workers:
             raise RuntimeError(f"the worker process of {rows} died with exit code {code}{hint}") from None
 
 
-def _serve(pipe: Connection, block: Sequence[int]) -> None:
+def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
     """The life of a worker: answer until nobody asks."""
     # Ctrl-C is meant for the process that asks, which then closes this one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    rows = _Rows(block)
+    rows = _Rows(block, check_finite)
     with contextlib.closing(rows), contextlib.suppress(EOFError, OSError):
         while True:
             method, argument = pipe.recv()

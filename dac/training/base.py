@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm
 from dac.population import Member
 from dac.training.evaluate import Evaluation
+from dac.training.health import Health, copy, find_broken, keep
 from dac.training.member import metric_names, policies_of
 from dac.training.schedule import Schedule
 from dac.types import EnvSpec
@@ -26,10 +29,20 @@ class AbstractLoop(abc.ABC):
     _algorithms: AbstractAlgorithm
     """Stacked over members, as all that follows."""
     _keys: Key[Array, " member"]
+    health: Health
+    stopping: bool = False
+    """Set, from a signal handler for example, to have `advance` return as soon as a step is complete."""
+    _good: PyTree
+    """The states when they were last seen to be finite."""
+
+    @property
+    def stored(self) -> int:
+        """Transitions ever put into the ring: all but the last, which waits for the next step."""
+        return max(self.step - 1, 0) * self.schedule.envs
 
     @abc.abstractmethod
     def advance(self, until: int) -> None:
-        """Train up to iteration `until`."""
+        """Train up to iteration `until`, or less if it is asked to stop."""
 
     @abc.abstractmethod
     def evaluate(self, episodes: int) -> Evaluation:
@@ -43,6 +56,39 @@ class AbstractLoop(abc.ABC):
     @abc.abstractmethod
     def states(self) -> PyTree:
         """The algorithm's states, stacked over members."""
+
+    @abc.abstractmethod
+    def _replace_states(self, states: PyTree) -> None:
+        """Go on with other states, and with the members frozen that `health` says are."""
+
+    def _check_health(self) -> None:
+        """Put members whose state is no longer finite back to the last good one, and freeze them."""
+        broken = {k: name for k, name in find_broken(self.states).items() if k not in self.health.failures}
+        if not broken:
+            self._good = copy(self.states)
+            return
+        mask = np.isin(np.arange(len(self.members)), list(broken))
+        self._replace_states(keep(jnp.asarray(mask), self._good, self.states))
+        for index, name in broken.items():
+            self.health.freeze(index, self.step * self.schedule.envs, f"{name} is not finite")
+        self._replace_states(self.states)
+
+    @abc.abstractmethod
+    def snapshot(self) -> dict[str, Array | np.ndarray]:
+        """Everything the future depends on, but for the ring and `step`, as copies by name."""
+
+    @abc.abstractmethod
+    def latest_rows(self, start: int) -> Array | np.ndarray:
+        """The rows of the ring from the `start`-th ever stored to the latest, (member, row number, row), as a copy."""
+
+    @abc.abstractmethod
+    def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Continue from `snapshot()` and pieces of the ring, each with the number of its first row."""
+
+    @property
+    @abc.abstractmethod
+    def restores_exactly(self) -> bool:
+        """Whether a restored run is the same run, to the bit; if not, its environments begin new episodes."""
 
     def metric_names(self) -> list[str]:
         """The keys of `measure`, known before anything was measured."""
@@ -71,3 +117,18 @@ class AbstractLoop(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Release environments and memory."""
+
+
+def lay_out(ring: np.ndarray, rows: Iterable[tuple[int, np.ndarray]]) -> None:
+    """Put pieces of a ring, each with the number of its first row, where a ring of this capacity has them."""
+    for start, piece in rows:  # in order, so that of a ring that was larger the latest rows remain
+        numbers = start + np.arange(piece.shape[1])
+        ring[:, numbers[-ring.shape[1] :] % ring.shape[1]] = piece[:, -ring.shape[1] :]
+
+
+@jax.jit
+def take_rows(
+    ring: Float[Array, "member capacity row"], positions: Int[Array, " some"]
+) -> Float[Array, "member some row"]:
+    """Rows of every member's ring, as a copy."""
+    return ring[:, positions]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from dac import replay
 from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy
 from dac.envs.base import AbstractDeviceEnv, EpisodeState
 from dac.population import INIT, RESET, Member, each_member, stack_algorithms, stack_keys, stream
-from dac.training.base import AbstractLoop
+from dac.training.base import AbstractLoop, lay_out, take_rows
 from dac.training.evaluate import Evaluation, evaluate_on_device
+from dac.training.health import Health, OnNaN, copy, unless_frozen
 from dac.training.member import (
     choose_actions,
     draw_noise,
@@ -34,6 +36,7 @@ from dac.training.member import (
 )
 from dac.training.schedule import Schedule
 from dac.types import EnvSpec, PRNGKey, Transition, float_dtype, pack, row_size
+from dac.weights import fill, name_leaves
 
 NEVER = np.iinfo(np.int32).max
 
@@ -45,7 +48,8 @@ class Carry(eqx.Module):
     episodes: EpisodeState
     obs: Float[Array, "env obs"]
     pending: Float[Array, "env row"]
-    ring: replay.Ring
+    ring: replay.Ring | None
+    """None only where a carry is saved without its ring."""
     first_visit: Int[Array, " cell"] | None
     """Loop step at which each cell was first entered, NEVER where it was not."""
     visits: Int[Array, " cell"] | None
@@ -55,7 +59,13 @@ class DeviceLoop(AbstractLoop):
     """Trains a population with one dispatch per chunk of steps."""
 
     def __init__(
-        self, algorithm: AbstractAlgorithm, env: AbstractDeviceEnv, members: Sequence[Member], schedule: Schedule
+        self,
+        algorithm: AbstractAlgorithm,
+        env: AbstractDeviceEnv,
+        members: Sequence[Member],
+        schedule: Schedule,
+        *,
+        on_nan: OnNaN = "freeze",
     ):
         self.env, self.schedule = env, schedule
         self.spec = env.spec
@@ -63,7 +73,12 @@ class DeviceLoop(AbstractLoop):
         self.step = 0
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
-        self._carry = jax.jit(each_member(functools.partial(_start, env, schedule)))(self._algorithms, self._keys)
+        self._carry = jax.jit(each_member(functools.partial(_start, env, schedule.program)))(
+            self._algorithms, self._keys
+        )
+        self.health = Health(self.members, on_nan)
+        self._frozen = jnp.asarray(self.health.frozen)
+        self._good = copy(self._carry.state)
 
     @property
     def states(self) -> PyTree:
@@ -71,17 +86,52 @@ class DeviceLoop(AbstractLoop):
 
     def advance(self, until: int) -> None:
         schedule = self.schedule
-        while self.step < until:
+        while self.step < until and not self.stopping:
             if refreshes(self._algorithms, schedule, self.step):
                 stored = jnp.int32((self.step - 1) * schedule.envs)
-                self._carry = _refresh(self._algorithms, self._carry, stored, self.spec)
+                self._carry = _refresh(self._algorithms, self._carry, self._frozen, stored, self.spec)
             training = self.step >= schedule.first_update
             end = until if training else min(until, schedule.first_update)
             length = min(schedule.chunk, end - self.step, iterations_to_refresh(self._algorithms, schedule, self.step))
             self._carry = _run_chunk(
-                self._algorithms, self._keys, self._carry, jnp.int32(self.step), self.env, schedule, length, training
+                self._algorithms,
+                self._keys,
+                self._carry,
+                self._frozen,
+                jnp.int32(self.step),
+                self.env,
+                schedule.program,
+                training,
+                length=length,
             )
             self.step += length
+            self._check_health()
+
+    def _replace_states(self, states: PyTree) -> None:
+        self._carry = dataclasses.replace(self._carry, state=states)
+        self._frozen = jnp.asarray(self.health.frozen)
+
+    def snapshot(self) -> dict[str, Array | np.ndarray]:
+        return name_leaves(copy(self._without_ring()))
+
+    def latest_rows(self, start: int) -> Array:
+        return take_rows(self._carry.ring, jnp.arange(start, self.stored) % self.schedule.capacity)
+
+    def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        carry = fill(self._without_ring(), arrays, "the checkpoint")
+        ring = np.zeros(self._carry.ring.shape, self._carry.ring.dtype)
+        lay_out(ring, rows)
+        self._carry = dataclasses.replace(carry, ring=jnp.asarray(ring))
+        self.step = step
+        self._good = copy(self._carry.state)
+        self._frozen = jnp.asarray(self.health.frozen)
+
+    @property
+    def restores_exactly(self) -> bool:
+        return True
+
+    def _without_ring(self) -> Carry:
+        return dataclasses.replace(self._carry, ring=None)
 
     def evaluate(self, episodes: int) -> Evaluation:
         return evaluate_on_device(self.env, self.policies(), self._keys, self.step, episodes)
@@ -90,6 +140,7 @@ class DeviceLoop(AbstractLoop):
         # the ring holds what was inserted: everything but the pending transition
         stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
         carry = self._carry
+        assert carry.ring is not None
         values = measure_members(
             self._algorithms, carry.state, carry.ring, self._keys, jnp.int32(self.step), stored, self.spec
         )
@@ -139,9 +190,11 @@ def _one_step(
     algorithm: AbstractAlgorithm,
     key: PRNGKey,
     carry: Carry,
+    frozen: Bool[Array, ""],
     step: Int[Array, ""],
 ) -> Carry:
     spec = env.spec
+    assert carry.ring is not None
     ring = remember(carry.ring, step, carry.pending)
     state = carry.state
     if isinstance(algorithm, AbstractOnPolicy):
@@ -156,6 +209,7 @@ def _one_step(
     if training and isinstance(algorithm, AbstractOffPolicy):
         stored = step * schedule.envs
         state = learn(algorithm, state, ring, key, step, stored, spec, schedule.updates_per_iteration)
+    state = unless_frozen(frozen, carry.state, state)
     env_keys = jax.random.split(step_keys(key, step)[3], schedule.envs)
     episodes, now = jax.vmap(env.step)(carry.episodes, action, env_keys)
     row = pack(Transition(carry.obs, action, now.reward, now.terminated, now.truncated, now.next_obs))
@@ -167,33 +221,44 @@ def _one_step(
     return Carry(state, episodes, now.obs, row, ring, first_visit, visits)
 
 
-@functools.partial(jax.jit, static_argnums=(5, 6, 7), donate_argnums=2)
-def _run_chunk(
+def _chunk(
     algorithms: AbstractAlgorithm,
     keys: Key[Array, " member"],
     carry: Carry,
+    frozen: Bool[Array, " member"],
     step: Int[Array, ""],
     env: AbstractDeviceEnv,
     schedule: Schedule,
-    length: int,
     training: bool,
+    length: int | Int[Array, ""],
 ) -> Carry:
-    """`length` steps of every member: scan outside, members inside."""
-    members_step = each_member(functools.partial(_one_step, env, schedule, training), shared=(3,))
-
-    def body(carry: Carry, step: Int[Array, ""]) -> tuple[Carry, None]:
-        return members_step(algorithms, keys, carry, step), None
-
-    return jax.lax.scan(body, carry, step + jnp.arange(length, dtype=step.dtype))[0]
+    """`length` steps of every member: the loop outside, members inside."""
+    members_step = each_member(functools.partial(_one_step, env, schedule, training), shared=(4,))
+    return jax.lax.fori_loop(0, length, lambda i, carry: members_step(algorithms, keys, carry, frozen, step + i), carry)
 
 
-@functools.partial(jax.jit, static_argnums=3, donate_argnums=1)
-def _refresh(algorithms: AbstractAlgorithm, carry: Carry, stored: Int[Array, ""], spec: EnvSpec) -> Carry:
+# On a CPU the length is data, and one program serves every length. On an accelerator a loop of unknown length would
+# ask the host before every step whether to go on, so there each length is a program of its own.
+_run_any_length = jax.jit(_chunk, static_argnums=(5, 6, 7), donate_argnums=2)
+_run_fixed_length = jax.jit(_chunk, static_argnums=(5, 6, 7, 8), donate_argnums=2)
+
+
+def _run_chunk(*arguments: Any, length: int) -> Carry:
+    if jax.default_backend() == "cpu":
+        return _run_any_length(*arguments, jnp.int32(length))
+    return _run_fixed_length(*arguments, length)
+
+
+@functools.partial(jax.jit, static_argnums=4, donate_argnums=1)
+def _refresh(
+    algorithms: AbstractAlgorithm, carry: Carry, frozen: Bool[Array, " member"], stored: Int[Array, ""], spec: EnvSpec
+) -> Carry:
     """Outside the scan: a branch inside it that reads a whole ring would have the ring copied at every step."""
 
-    def one(algorithm: AbstractOffPolicy, carry: Carry, stored: Int[Array, ""]) -> Carry:
+    def one(algorithm: AbstractOffPolicy, carry: Carry, frozen: Bool[Array, ""], stored: Int[Array, ""]) -> Carry:
+        assert carry.ring is not None
         positions = window_positions(carry.ring.shape[0], algorithm.refresh_window, stored)
         state = refresh(algorithm, carry.state, replay.gather(carry.ring, positions), stored, spec)
-        return dataclasses.replace(carry, state=state)
+        return dataclasses.replace(carry, state=unless_frozen(frozen, carry.state, state))
 
-    return each_member(one, shared=(2,))(algorithms, carry, stored)
+    return each_member(one, shared=(3,))(algorithms, carry, frozen, stored)

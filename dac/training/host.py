@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,9 @@ from dac.algorithms.base import AbstractAlgorithm, AbstractOnPolicy
 from dac.envs.host import AbstractHostEnvs, HostStep
 from dac.networks import AbstractPolicy
 from dac.population import EVALUATE, INIT, RESET, ROOT, Member, each_member, stack_algorithms, stack_keys, stream
-from dac.training.base import AbstractLoop
+from dac.training.base import AbstractLoop, lay_out, take_rows
 from dac.training.evaluate import Evaluation
+from dac.training.health import Health, OnNaN, copy, unless_frozen
 from dac.training.member import (
     choose_actions,
     draw_noise,
@@ -40,8 +42,11 @@ from dac.training.member import (
 from dac.training.schedule import Schedule
 from dac.training.visits import VisitCounter
 from dac.types import EnvSpec, PRNGKey, float_dtype, row_size
+from dac.weights import fill, name_leaves
 
 MakeEnvs = Callable[[int], AbstractHostEnvs]
+CHECK_EVERY = 100
+"""Iterations between looks at the health of the networks; observations and rewards are looked at in every one."""
 LONGEST_EPISODE = 10_000
 """An evaluation episode is cut here where the environment has no time limit of its own."""
 
@@ -57,6 +62,7 @@ class HostLoop(AbstractLoop):
         schedule: Schedule,
         *,
         host_replay: bool = False,
+        on_nan: OnNaN = "freeze",
     ):
         self.members, self.schedule = list(members), schedule
         self.step = 0
@@ -69,25 +75,30 @@ class HostLoop(AbstractLoop):
         states = _init(self._algorithms, self._keys, self.spec)
         self._programs = _Programs(self._algorithms, self._keys, states, self.spec, schedule)
         self._context, self._state = self._programs.context, tuple(jax.tree.leaves(states))
-        self._clock, self._noise = self._programs.start(self._context)
+        self._clock, self._noise = self._programs.start(self._context, np.int32(0))
         count, dtype = len(members), float_dtype()
         shape = (count, schedule.capacity, row_size(self.spec))
         self._host_ring = np.zeros(shape, dtype) if host_replay else None
         self._ring = None if host_replay else jnp.zeros(shape, dtype)
         self._packed = np.zeros((count, schedule.envs, row_size(self.spec) + self.spec.obs_size), dtype)
-        seeds = [_env_seed(m.seed, RESET, 0, env) for m in members for env in range(schedule.envs)]
-        self._obs = self._by_member(self.envs.reset(seeds))
+        self._obs = self._reset(0)
         self._packed[..., row_size(self.spec) :] = self._obs
         cells = self.envs.cells
         self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
+        self.health = Health(self.members, on_nan)
+        self._check_observations(self._obs)
+        self._frozen = jnp.asarray(self.health.frozen)
+        self._good = copy(states)
 
     @property
     def states(self) -> PyTree:
         return self._programs.unflatten(self._state)
 
     def advance(self, until: int) -> None:
-        while self.step < until:
+        while self.step < until and not self.stopping:
             self._iterate()
+            if self.step % CHECK_EVERY == 0 or self.step == until:
+                self._check_health()
 
     def _iterate(self) -> None:
         if refreshes(self._algorithms, self.schedule, self.step):
@@ -102,6 +113,9 @@ class HostLoop(AbstractLoop):
             # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
             self._update(packed)
         down = np.asarray(actions)
+        if not np.isfinite(down).all():  # a policy broke, or a frozen member sees what is not finite
+            self._check_health()
+            down = np.nan_to_num(down)
         now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
         if self._visits is not None:
             self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
@@ -115,7 +129,7 @@ class HostLoop(AbstractLoop):
             self._learn_from_host(learning)
         elif learning:
             self._state, self._ring, self._clock, self._noise = programs.learn(
-                self._context, self._state, self._ring, packed, self._clock
+                self._context, self._state, self._ring, packed, self._clock, self._frozen
             )
         else:
             self._ring, self._clock, self._noise = programs.remember(self._context, self._ring, packed, self._clock)
@@ -129,7 +143,7 @@ class HostLoop(AbstractLoop):
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
         if learning:
             rows = self._rows(self._programs.learning_positions(self._context, self._clock))
-            self._state = self._programs.learn_from_rows(self._context, self._state, rows, self._clock)
+            self._state = self._programs.learn_from_rows(self._context, self._state, rows, self._clock, self._frozen)
         self._clock, self._noise = self._programs.tick(self._context, self._clock)
 
     def _rows(self, positions: Array) -> np.ndarray:
@@ -142,10 +156,10 @@ class HostLoop(AbstractLoop):
     def _refresh(self) -> None:
         stored = np.int32(max(self.step - 1, 0) * self.schedule.envs)
         if self._host_ring is None:
-            self._state = self._programs.refresh(self._context, self._state, self._ring, stored)
+            self._state = self._programs.refresh(self._context, self._state, self._ring, stored, self._frozen)
         else:
             rows = self._rows(self._programs.window_positions(self._context, stored))
-            self._state = self._programs.refresh_from_rows(self._context, self._state, rows, stored)
+            self._state = self._programs.refresh_from_rows(self._context, self._state, rows, stored, self._frozen)
 
     def _pack(self, actions: np.ndarray, now: HostStep) -> None:
         n, a = self.spec.obs_size, self.spec.action_size
@@ -158,6 +172,80 @@ class HostLoop(AbstractLoop):
         packed[..., n + a + 3 : 2 * n + a + 3] = self._by_member(now.next_obs)
         self._obs = self._by_member(now.obs)
         packed[..., 2 * n + a + 3 :] = self._obs
+        if not np.isfinite(packed).all():
+            self._check_rows(packed)
+
+    def _check_rows(self, packed: np.ndarray) -> None:
+        """Freeze members whose environment gave something that is not a number; nothing of it reaches the ring."""
+        step, n, a = (self.step + 1) * self.schedule.envs, self.spec.obs_size, self.spec.action_size
+        parts = {"action": slice(n, n + a), "reward": slice(n + a, n + a + 1), "observation": slice(n + a + 3, None)}
+        for index in np.flatnonzero(~np.isfinite(packed).all(axis=(1, 2))):
+            if int(index) not in self.health.failures:
+                name, where = next((k, v) for k, v in parts.items() if not np.isfinite(packed[index][:, v]).all())
+                values = packed[index][:, where]
+                bad = values[~np.isfinite(values)][0]
+                self.health.freeze(int(index), step, f"the {name} of step {step} must be finite; got {bad}")
+        np.nan_to_num(packed, copy=False, posinf=0, neginf=0)
+        np.nan_to_num(self._obs, copy=False, posinf=0, neginf=0)
+        self._frozen = jnp.asarray(self.health.frozen)
+
+    def _check_observations(self, obs: np.ndarray) -> None:
+        for index in np.flatnonzero(~np.isfinite(obs).all(axis=(1, 2))):
+            self.health.freeze(int(index), 0, "the first observation must be finite")
+
+    def _replace_states(self, states: PyTree) -> None:
+        self._state = tuple(jax.tree.leaves(states))
+        self._frozen = jnp.asarray(self.health.frozen)
+
+    def snapshot(self) -> dict[str, Array | np.ndarray]:
+        tree = self._saved()
+        return name_leaves(tree | {"state": copy(tree["state"])})
+
+    def _saved(self) -> dict[str, Any]:
+        """What `snapshot` saves. The clock and the noise follow from the step and the seeds."""
+        saved: dict[str, Any] = {"state": self.states, "packed": self._packed, "obs": np.array(self._obs)}
+        if self.envs.supports_state:
+            saved["envs"] = self.envs.state()
+        if self._visits is not None:
+            saved["visits"] = self._visits.state()
+        return saved
+
+    def latest_rows(self, start: int) -> Array | np.ndarray:
+        positions = np.arange(start, self.stored) % self.schedule.capacity
+        if self._host_ring is not None:
+            return self._host_ring[:, positions]
+        assert self._ring is not None
+        return take_rows(self._ring, jnp.asarray(positions))
+
+    def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        saved = fill(self._saved(), arrays, "the checkpoint")
+        ring = self._host_ring
+        if ring is None:
+            assert self._ring is not None
+            ring = np.zeros(self._ring.shape, self._ring.dtype)
+        lay_out(ring, rows)
+        if self._host_ring is None:
+            self._ring = jnp.asarray(ring)
+        self.step = step
+        self._packed, self._obs = saved["packed"], saved["obs"]
+        if self.envs.supports_state:
+            self.envs.restore(saved["envs"])
+        else:  # the transition that was under way is complete; what follows is a new episode
+            self._obs = self._reset(step)
+            self._packed[..., row_size(self.spec) :] = self._obs
+        if self._visits is not None:
+            self._visits.restore(saved["visits"])
+        self._replace_states(saved["state"])
+        self._good = copy(saved["state"])
+        self._clock, self._noise = self._programs.start(self._context, np.int32(step))
+
+    @property
+    def restores_exactly(self) -> bool:
+        return self.envs.supports_state
+
+    def _reset(self, step: int) -> np.ndarray:
+        seeds = [_env_seed(m.seed, RESET, step, env) for m in self.members for env in range(self.schedule.envs)]
+        return self._by_member(self.envs.reset(seeds))
 
     def _by_member(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(len(self.members), self.schedule.envs, *values.shape[1:])
@@ -204,9 +292,12 @@ def evaluate_on_host(
         for t in range(min(envs.horizon, LONGEST_EPISODE)):
             if not alive.any():
                 break
-            shaped = jnp.asarray(obs.reshape(len(members), episodes, -1), float_dtype())
+            # what is not finite shows in the return; the other members' episodes go on
+            shaped = jnp.asarray(np.nan_to_num(obs).reshape(len(members), episodes, -1), float_dtype())
             actions = np.asarray(_act_greedily(policies, shaped, keys, np.int32(t))).reshape(envs.num, -1)
-            now = envs.step(actions.astype(np.float32))
+            now = envs.step(np.nan_to_num(actions.astype(np.float32)))
+            if not np.isfinite(now.next_obs).all():
+                total[~np.isfinite(now.next_obs).all(axis=1) & alive] = np.nan
             total += np.where(alive, now.reward, 0)
             length += alive
             alive &= ~(now.terminated | now.truncated)
@@ -263,8 +354,7 @@ class _Programs:
 
             return each_member(one, shared=(1,))(unpack_context(context)[1], clock)
 
-        def start(context):
-            clock = jnp.int32(0)
+        def start(context, clock):
             return clock, noise_at(context, clock)
 
         def tick(context, clock):
@@ -293,18 +383,22 @@ class _Programs:
 
             return flat
 
-        def leaves_of(function):
-            return lambda *arguments: tuple(jax.tree.leaves(function(*arguments)))
+        def changed(function):
+            """A function of (algorithm, state, key, data, time) that gives a new state, kept from frozen members."""
+
+            def one(algorithm, state, key, data, time, frozen):
+                return unless_frozen(frozen, state, function(algorithm, state, key, data, time))
+
+            return lambda *arguments: tuple(jax.tree.leaves(mapped(one, shared=[1])(*arguments)))
 
         def learn_one(algorithm, state, key, ring, clock):
             if isinstance(algorithm, AbstractOnPolicy):
                 return learn_from_rollout(algorithm, state, ring, key, clock, envs, spec)
             return learn(algorithm, state, ring, key, clock, clock * envs, spec, updates)
 
-        def learn_members(context, state, ring, packed, clock):
+        def learn_members(context, state, ring, packed, clock, frozen):
             ring = put(ring, packed, clock)
-            new = leaves_of(mapped(learn_one, shared=[1]))(context, state, ring, clock)
-            return new, ring, *tick(context, clock)
+            return changed(learn_one)(context, state, ring, clock, frozen), ring, *tick(context, clock)
 
         def learn_one_from_rows(algorithm, state, key, rows, clock):
             return learn_from_rows(algorithm, state, rows, key, clock, clock * envs, spec)
@@ -336,7 +430,7 @@ class _Programs:
         self.act = jax.jit(act)
         self.remember = jax.jit(remember_members, donate_argnums=1)
         self.learn = jax.jit(learn_members, donate_argnums=(1, 2))
-        self.refresh = jax.jit(leaves_of(mapped(refresh_one, shared=[1])), donate_argnums=1)
+        self.refresh = jax.jit(changed(refresh_one), donate_argnums=1)
         # for a ring in host memory: which rows, and what is done with them
         self.learning_positions = positions_of(
             lambda a, key, clock: learning_positions(a, capacity, key, clock, clock * envs, updates)
@@ -347,8 +441,8 @@ class _Programs:
         self.window_positions = positions_of(
             lambda a, key, stored: window_positions(capacity, a.refresh_window, stored)
         )
-        self.learn_from_rows = jax.jit(leaves_of(mapped(learn_one_from_rows, shared=[1])), donate_argnums=1)
-        self.refresh_from_rows = jax.jit(leaves_of(mapped(refresh_one_from_rows, shared=[1])), donate_argnums=1)
+        self.learn_from_rows = jax.jit(changed(learn_one_from_rows), donate_argnums=1)
+        self.refresh_from_rows = jax.jit(changed(refresh_one_from_rows), donate_argnums=1)
         self.measure_from_rows = jax.jit(mapped(measure_one_from_rows, shared=[1, 2]))
 
     def unflatten(self, leaves: Sequence[Array]) -> PyTree:

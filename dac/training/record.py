@@ -4,12 +4,14 @@ config.toml           the complete configuration; `dac train --config` runs it a
 metrics.csv           one row per member and evaluation
 summary.json          per member: seed, hyperparameters, steps, updates, returns, visited cells; speed; versions
 policy.safetensors    the policies of all members, stacked
+checkpoint/           what `dac resume` continues from
 visits.npz            visit counts at chosen steps and the step of each cell's first visit, where the task has a grid
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -44,12 +46,20 @@ SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 202
 def choose_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
     """The directory for a new run: the one asked for, which must be empty or absent, or the next free number.
 
-    It is created by the `Recorder`, once everything else was found to be in order.
+    It is created once everything else was found to be in order.
     """
     directory = _next_free(f"{task.replace(':', '-').replace('/', '-')}-{algorithm}") if wanted is None else wanted
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; give another --out, or remove it first")
+        more = f", or continue it with: dac resume {directory}" if (directory / CONFIG).is_file() else ""
+        raise UsageError(f"{directory} exists already; give another --out, or remove it first{more}")
     return directory
+
+
+def make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {directory}: {error.strerror}") from None
 
 
 def _next_free(stem: str) -> Path:
@@ -66,14 +76,64 @@ class Recorder:
         self.directory, self.config, self.members = directory, config, members
         self.best = np.full(len(members), -np.inf)
         self.last = np.full(len(members), np.nan)
+        self.seconds = 0.0
+        """Wall-clock time of the parts of this run before this one."""
+        self.warnings: dict[str, str] = {}
+        """By member and metric, what looked wrong."""
         self._snapshots: dict[str, np.ndarray] = {}
         self._columns: list[str] | None = None
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot create {directory}: {error.strerror}") from None
+        self._size, self._digest = 0, hashlib.blake2b(digest_size=16)
         header = f"# dac {__version__}; run it again with: dac train --config {CONFIG}\n"
         write_atomically(directory / CONFIG, (header + config.to_toml()).encode())
+
+    def notes(self) -> dict[str, Any]:
+        """What a checkpoint has to remember of the record; the rows so far are on the disk when this returns."""
+        path = self.directory / METRICS
+        if path.exists():
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+        return {
+            "metrics": {"bytes": self._size, "digest": self._digest.hexdigest()},
+            "columns": self._columns,
+            "best": [float(v) for v in self.best],
+            "last": [float(v) for v in self.last],
+            "warnings": self.warnings,
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The part of it that is large."""
+        return dict(self._snapshots)
+
+    def check(self, notes: Mapping[str, Any]) -> None:
+        """Refuse notes that do not fit the rows on the disk."""
+        path, metrics = self.directory / METRICS, notes["metrics"]
+        try:
+            content = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        if len(content) < metrics["bytes"]:
+            raise UsageError(f"{path} is damaged: it has {len(content)} bytes of {metrics['bytes']}")
+        if hashlib.blake2b(content[: metrics["bytes"]], digest_size=16).hexdigest() != metrics["digest"]:
+            raise UsageError(f"{path} is damaged: its checksum differs")
+
+    def restore(self, notes: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> None:
+        """Continue from a checkpoint, or from the start: rows that came after it are dropped, to be made again."""
+        path = self.directory / METRICS
+        try:
+            if path.exists():
+                os.truncate(path, 0 if notes is None else notes["metrics"]["bytes"])
+            (self.directory / SUMMARY).unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        if notes is not None:
+            self.best, self.last = np.array(notes["best"], float), np.array(notes["last"], float)
+            self.seconds, self.warnings = notes["seconds"], dict(notes["warnings"])
+            self._columns, self._snapshots = notes["columns"], dict(arrays)
+            self._count(path.read_bytes() if path.exists() else b"")
+
+    def warn(self, index: int, name: str, line: str) -> bool:
+        """Take note of a warning; whether it is the first of its kind for this member."""
+        return self.warnings.setdefault(f"{index} {name}", line) is line
 
     def evaluation(self, loop: AbstractLoop, result: Evaluation, metrics: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Append one row per member; returns means over members for the progress line."""
@@ -88,7 +148,7 @@ class Recorder:
             row |= {name: member.hyper[name] for name in self.config.varied()}
             row |= {"step": step, "updates": loop.schedule.updates(loop.step)}
             row |= {"return": mean[index], "return_std": result.returns[index].std()}
-            row |= {"length": result.lengths[index].mean()}
+            row |= {"length": result.lengths[index].mean(), "frozen": int(index in loop.health.failures)}
             if visited is not None:
                 row["visited"] = int(visited[index])
             row |= {name: value[index] for name, value in metrics.items()}
@@ -116,6 +176,7 @@ class Recorder:
                 "hyper": dict(member.hyper),
                 "steps": loop.step * loop.schedule.envs,
                 "updates": loop.schedule.updates(loop.step),
+                "frozen": loop.health.save().get(str(index)),
                 "final_return": float(self.last[index]),
                 "max_return": float(self.best[index]),
             }
@@ -127,7 +188,8 @@ class Recorder:
             "task": self.config.task,
             "members": members,
             "agent_steps_per_second": agent_steps_per_second,
-            "seconds": seconds,
+            "seconds": self.seconds + seconds,
+            "warnings": list(self.warnings.values()),
             "versions": versions(),
         }
         text = json.dumps(_plain(summary), indent=2, allow_nan=False) + "\n"
@@ -135,16 +197,23 @@ class Recorder:
         return summary
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
-        path = self.directory / METRICS
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
+        if self._columns is None:
+            self._columns = list(rows[0])
+            writer.writeheader()
+        writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
+        path, content = self.directory / METRICS, text.getvalue().encode()
         try:
-            with open(path, "a", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
-                if self._columns is None:
-                    self._columns = list(rows[0])
-                    writer.writeheader()
-                writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
+            with open(path, "ab") as file:
+                file.write(content)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        self._count(content)
+
+    def _count(self, content: bytes) -> None:
+        self._size += len(content)
+        self._digest.update(content)
 
 
 def versions() -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -13,10 +15,18 @@ from dac.config import RunConfig, resolve
 from dac.runs import Run
 from dac.tasks import find_task, task_of
 from dac.training.base import AbstractLoop
+from dac.training.checkpoint import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.training.device import DeviceLoop
+from dac.training.health import find_warnings
 from dac.training.host import HostLoop
+from dac.training.lock import Lock
 from dac.training.memory import describe_replay, place_replay
-from dac.training.record import Recorder, choose_directory
+from dac.training.record import CONFIG, Recorder, choose_directory, make_directory
+from dac.training.signals import Interrupted, Signals
+from dac.types import UsageError
+
+RECORD = "record/"
+"""Marks the record's arrays among those of a checkpoint."""
 
 
 class Progress(Protocol):
@@ -32,14 +42,14 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Shows nothing."""
+    """Shows nothing; what should be known goes to the `dac` logger."""
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
     def announce(self, text: str) -> None:
-        del text
+        logging.getLogger("dac").info(text)
 
     def update(self, steps: int, rate: float | None, **values: float) -> None:
         del steps, rate, values
@@ -69,50 +79,185 @@ def train(
     return run(resolved, directory, Silence())
 
 
+def resume(directory: Path | str, steps: int | None = None) -> Run:
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+    return continue_run(Path(directory), steps, lambda _: Silence())
+
+
+def continue_run(directory: Path, steps: int | None, make_progress: Callable[[RunConfig], Progress]) -> Run:
+    """`resume`, showing progress."""
+    found = Run(directory)
+    before = found.config.training.steps
+    config = found.config if steps is None else found.config.with_steps(steps)
+    if found.finished and config.training.steps <= before:
+        raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
+    if config.training.steps < before:
+        raise UsageError(f"{directory} is to have {before} steps; --steps can only add to them, not {steps}")
+    return run(config, directory, make_progress(config), resuming=True)
+
+
 def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     """The loop that fits the task, and the memory it needs; refuses, with the figures, a replay that fits nowhere."""
     task, members, schedule = find_task(config.task), config.members(), config.schedule()
-    on_host = task.host is not None
+    on_host, on_nan = task.host is not None, config.training.on_nan
     spec = task.spec()
     place = place_replay(config.training.replay, len(members), schedule, spec, on_host=on_host)
     memory = describe_replay(place, len(members), schedule, spec)
+    algorithm = config.make_algorithm()
     if task.device is not None:
-        return DeviceLoop(config.make_algorithm(), task.device(), members, schedule), memory
+        return DeviceLoop(algorithm, task.device(), members, schedule, on_nan=on_nan), memory
     assert task.host is not None
-    return HostLoop(config.make_algorithm(), task.host, members, schedule, host_replay=place == "host"), memory
+    return HostLoop(algorithm, task.host, members, schedule, host_replay=place == "host", on_nan=on_nan), memory
 
 
-def run(config: RunConfig, directory: Path, progress: Progress) -> Run:
-    """Train to the end, evaluating and recording on the way."""
+def run(config: RunConfig, directory: Path, progress: Progress, *, resuming: bool = False) -> Run:
+    """Train to the end, evaluating, recording and saving on the way."""
     started = time.perf_counter()
-    loop, memory = make_loop(config)
+    loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
     try:
-        recorder = Recorder(directory, config, config.members())
-        with progress:
-            progress.announce(memory)
-            return _run(config, loop, recorder, progress, started)
+        make_directory(directory)
+        with Lock(directory):
+            if not resuming and (directory / CONFIG).exists():
+                raise UsageError(f"{directory} exists already; give another --out, or remove it first")
+            recorder = Recorder(directory, config, config.members())
+            checkpointer = Checkpointer(directory, config.fingerprint())
+            with progress, Signals(lambda: setattr(loop, "stopping", True)) as signals:
+                progress.announce(memory)
+                if resuming:
+                    checkpointer = _restore(config, loop, recorder, progress)
+                if config.training.checkpoint_every:
+                    progress.announce(_describe_disk(config, loop, directory))
+                return _Session(config, loop, recorder, checkpointer, progress, signals, started).run()
     finally:
         loop.close()
 
 
-def _run(config: RunConfig, loop: AbstractLoop, recorder: Recorder, progress: Progress, started: float) -> Run:
-    schedule = loop.schedule
-    clock = Speedometer(len(loop.members) * schedule.envs)
-    shown: dict[str, float] = {}
+def _describe_disk(config: RunConfig, loop: AbstractLoop, directory: Path) -> str:
+    need, free = disk_bytes(loop), free_bytes(directory)
+    more = "; THAT IS NOT ENOUGH" if need > free else ""
+    return (
+        f"checkpoints: every {config.training.checkpoint_every:,} steps, up to {need / 2**30:.2f} GiB "
+        f"of the {free / 2**30:.1f} GiB free in {directory}{more}"
+    )
 
-    def advance(until: int) -> None:
-        while loop.step < until:
-            clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
-            progress.update(loop.step * schedule.envs, clock.rate, **shown)
 
-    while loop.step < schedule.iterations:
-        # evaluations fall on multiples of eval_every, and on the last step
-        advance(min(schedule.iterations, (loop.step // schedule.eval_iterations + 1) * schedule.eval_iterations))
-        metrics = loop.measure() if loop.step > schedule.first_update else _blank(loop)
-        shown = recorder.evaluation(loop, loop.evaluate(config.training.eval_episodes), metrics)
-        progress.update(loop.step * schedule.envs, clock.rate, **shown)
-    recorder.finish(loop, time.perf_counter() - started, clock.rate)
-    return Run(recorder.directory)
+def _restore(config: RunConfig, loop: AbstractLoop, recorder: Recorder, progress: Progress) -> Checkpointer:
+    """Put loop and record back to the latest checkpoint that is whole."""
+    import jax
+
+    found = restore_latest(
+        recorder.directory, config.fingerprint(), lambda found: recorder.check(found.notes), progress.announce
+    )
+    if found is None:
+        recorder.restore(None, {})
+        progress.announce("no checkpoint yet: the run starts from the beginning")
+        return Checkpointer(recorder.directory, config.fingerprint())
+    checkpoint, arrays, rows = found
+    record = {name.removeprefix(RECORD): array for name, array in arrays.items() if name.startswith(RECORD)}
+    loop.health.restore(checkpoint.notes["health"])
+    loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
+    recorder.restore(checkpoint.notes, record)
+    progress.announce(f"continues at step {checkpoint.step * loop.schedule.envs:,}")
+    platform = jax.devices()[0].platform
+    if platform != checkpoint.platform:
+        progress.announce(f"it ran on {checkpoint.platform} and goes on on {platform}: not the same to the last bit")
+    if not loop.restores_exactly:
+        progress.announce("its environments cannot be saved: they begin new episodes, so it is not the same to the bit")
+    return Checkpointer(recorder.directory, config.fingerprint(), checkpoint)
+
+
+class _Session:
+    """One process's part of a run."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        loop: AbstractLoop,
+        recorder: Recorder,
+        checkpointer: Checkpointer,
+        progress: Progress,
+        signals: Signals,
+        started: float,
+    ):
+        self.config, self.loop, self.recorder, self.checkpointer = config, loop, recorder, checkpointer
+        self.progress, self.signals, self.started = progress, signals, started
+        self.clock = Speedometer(len(loop.members) * loop.schedule.envs)
+        self.shown: dict[str, float] = {}
+
+    def run(self) -> Run:
+        try:
+            self._train()
+        except UsageError as error:
+            raise UsageError(f"{error}{self._hint()}") from error
+        finally:
+            self.checkpointer.wait()
+            self._report_problems()
+        self.recorder.finish(self.loop, time.perf_counter() - self.started, self.clock.rate)
+        return Run(self.recorder.directory)
+
+    def _train(self) -> None:
+        loop, schedule = self.loop, self.loop.schedule
+        save_every = math.ceil(self.config.training.checkpoint_every / schedule.envs)
+        while loop.step < schedule.iterations:
+            # evaluations and checkpoints fall on multiples of their periods, and on the last step
+            periods = [schedule.eval_iterations, *([save_every] if save_every else [])]
+            until = min(schedule.iterations, *((loop.step // period + 1) * period for period in periods))
+            self._advance(until)
+            if self.signals.received is not None:
+                self._interrupted(self.signals.received)
+            last = loop.step == schedule.iterations
+            if last or loop.step % schedule.eval_iterations == 0:
+                self._evaluate()
+            if save_every and (last or loop.step % save_every == 0):
+                self._save()
+
+    def _advance(self, until: int) -> None:
+        loop, schedule = self.loop, self.loop.schedule
+        while loop.step < until and not loop.stopping:
+            self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
+            self._report_problems()
+            self.progress.update(loop.step * schedule.envs, self.clock.rate, **self.shown)
+
+    def _evaluate(self) -> None:
+        loop = self.loop
+        metrics = loop.measure() if loop.step > loop.schedule.first_update else _blank(loop)
+        result = loop.evaluate(self.config.training.eval_episodes)
+        self.shown = self.recorder.evaluation(loop, result, metrics)
+        for (index, name), line in find_warnings(metrics, loop.members).items():
+            if self.recorder.warn(index, name, line):
+                self.progress.announce(f"{line}, at step {loop.step * loop.schedule.envs}")
+        self.progress.update(loop.step * loop.schedule.envs, self.clock.rate, **self.shown)
+
+    def _save(self) -> None:
+        seconds = self.recorder.seconds + time.perf_counter() - self.started
+        notes = self.recorder.notes() | {"health": self.loop.health.save(), "seconds": seconds}
+        arrays = {RECORD + name: array for name, array in self.recorder.arrays().items()}
+        self.checkpointer.save(self.loop, notes, arrays)
+
+    def _report_problems(self) -> None:
+        while self.loop.health.news:
+            self.progress.announce(self.loop.health.news.pop(0))
+        problem = self.checkpointer.problem()
+        if problem is not None:
+            self.progress.announce(f"{problem}; training goes on, the last good checkpoint is {self._last()}")
+
+    def _interrupted(self, number: int) -> NoReturn:
+        if self.config.training.checkpoint_every:
+            self._save()
+            self.checkpointer.wait()
+            self._report_problems()
+        step = self.loop.step * self.loop.schedule.envs
+        raise Interrupted(f"stopped at step {step:,}{self._hint()}", number)
+
+    def _last(self) -> str:
+        last = self.checkpointer.last
+        return "none" if last is None else f"of step {last * self.loop.schedule.envs:,}"
+
+    def _hint(self) -> str:
+        self.checkpointer.wait()
+        if self.checkpointer.last is None:
+            return ""
+        return f"; the last checkpoint is {self._last()}, continue with: dac resume {self.recorder.directory}"
 
 
 class Speedometer:

@@ -67,6 +67,11 @@ class Schedule:
         return self.eval_every // self.envs
 
     @property
+    def program(self) -> Schedule:
+        """The schedule without what a compiled step does not depend on: runs that differ only in that share it."""
+        return dataclasses.replace(self, steps=self.envs, eval_every=self.envs, update_after=1)
+
+    @property
     def chunk(self) -> int:
         """Iterations per dispatch: a divisor of all boundaries where there is one, so that one length serves a run.
 

@@ -1,0 +1,44 @@
+"""Ctrl-C and `kill` end a run after the step under way; a second one ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop, and is saved."""
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+class Signals:
+    """While entered, calls `stop` at the first SIGINT or SIGTERM. Does nothing outside the main thread."""
+
+    def __init__(self, stop: Callable[[], None]):
+        self._stop = stop
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number
+        self._stop()

@@ -1,0 +1,387 @@
+"""A run that was killed and resumed is the run that was not, to the bit; and what happens when things go wrong."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import dac
+from dac.algorithms import ALGORITHMS
+from dac.cli import main
+from dac.training.device import DeviceLoop
+from dac.training.host import HostLoop
+from dac.training.record import Recorder
+from dac.types import UsageError
+
+TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "random_steps": 30, "seeds": [0, 1, 2]}
+ON_POLICY = {"hidden": (8, 8), "rollout": 40, "minibatches": 4, "epochs": 2, "random_steps": 0, "seeds": [0, 1, 2]}
+EVERY = {
+    "dac": TINY | {"alpha": "adapt"},
+    "rnd": TINY | {"bonus_hidden": (8, 8)},
+    "ppo": ON_POLICY,
+    "acktr": {"hidden": (8, 8), "rollout": 40, "random_steps": 0, "seeds": [0, 1, 2]},
+}
+
+
+class Killed(BaseException):
+    pass
+
+
+def files(run):
+    names = ["metrics.csv", "policy.safetensors", "config.toml"]
+    return {name: (run.directory / name).read_bytes() for name in names}
+
+
+def killed_and_resumed(algorithm, task, out, monkeypatch, kill_at, **settings):
+    """Kill the run right after the rows of `kill_at` were written, later than the last checkpoint, and resume."""
+    real = Recorder.evaluation
+
+    def killing(self, loop, *arguments):
+        shown = real(self, loop, *arguments)
+        if loop.step * loop.schedule.envs == kill_at:
+            raise Killed
+        return shown
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "evaluation", killing)
+        with pytest.raises(Killed):
+            dac.train(algorithm, task, out=out, **settings)
+    assert not (out / "summary.json").exists()
+    return dac.resume(out)
+
+
+@pytest.mark.parametrize("task", ["maze", "SparseHopper"])
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(n, marks=() if n in ("dac", "ppo") else pytest.mark.slow) for n in ALGORITHMS]
+)
+def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path, monkeypatch, algorithm, task):
+    """Three members, both loops, every algorithm, alpha-adaptation on; checkpoints between the evaluations."""
+    settings = EVERY.get(algorithm, TINY) | {"steps": 200, "eval_every": 50, "checkpoint_every": 70}
+    whole = dac.train(algorithm, task, out=tmp_path / "whole", **settings)
+    parts = killed_and_resumed(algorithm, task, tmp_path / "parts", monkeypatch, 150, **settings)
+    assert files(whole) == files(parts)
+    summaries = [run.summary for run in (whole, parts)]
+    assert summaries[0]["members"] == summaries[1]["members"]
+    rows = parts.metrics["step"]
+    np.testing.assert_array_equal(rows[:, 0], [50, 100, 150, 200])
+
+
+def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
+    """The ring grows with the number of steps: its rows move to where the longer run has them."""
+    settings = TINY | {"steps": 240, "eval_every": 60, "checkpoint_every": 100}
+    whole = dac.train("sac", "maze", out=tmp_path / "whole", **settings)
+    short = dac.train("sac", "maze", out=tmp_path / "short", **settings | {"steps": 120})
+    longer = dac.load(short.directory).resume(steps=240)
+    assert files(whole) == files(longer)
+    for steps in (None, 240, 100):
+        with pytest.raises(UsageError, match=r"is finished, at 240 steps; give more with --steps"):
+            dac.resume(longer.directory, steps)
+
+
+def test_a_full_ring_and_host_replay_resume(tmp_path, monkeypatch):
+    """The ring went round before the kill; replay in host memory."""
+    settings = TINY | {"steps": 200, "eval_every": 50, "checkpoint_every": 30, "capacity": 64, "replay": "host"}
+    whole = dac.train("sac", "SparseHopper", out=tmp_path / "whole", **settings)
+    parts = killed_and_resumed("sac", "SparseHopper", tmp_path / "parts", monkeypatch, 150, **settings)
+    assert files(whole) == files(parts)
+
+
+def test_without_a_checkpoint_it_starts_anew(tmp_path, monkeypatch):
+    settings = TINY | {"steps": 100, "eval_every": 50, "checkpoint_every": 90}
+    whole = dac.train("sac", "maze", out=tmp_path / "whole", **settings)
+    parts = killed_and_resumed("sac", "maze", tmp_path / "parts", monkeypatch, 50, **settings)
+    assert files(whole) == files(parts)
+
+
+def test_damage_is_reported_and_the_checkpoint_before_is_used(tmp_path, monkeypatch, capsys):
+    settings = TINY | {"steps": 200, "eval_every": 50, "checkpoint_every": 40}
+    whole = dac.train("sac", "maze", out=tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(dac.training.run, "continue_run", lambda *arguments: None)
+        killed_and_resumed("sac", "maze", tmp_path / "parts", patch, 150, **settings)
+    state = max((tmp_path / "parts" / "checkpoint").glob("state-*"))
+    state.write_bytes(state.read_bytes()[:-10])
+    assert main(["resume", str(tmp_path / "parts")]) == 0
+    captured = capsys.readouterr()
+    assert f"{state} is damaged" in captured.err
+    assert "the checkpoint of iteration 80 is used" in captured.err
+    assert files(whole) == files(dac.load(tmp_path / "parts"))
+
+
+def test_environments_without_a_state_go_on_and_say_so(tmp_path, monkeypatch, capsys):
+    settings = TINY | {"steps": 120, "eval_every": 60, "checkpoint_every": 50}
+    with monkeypatch.context() as patch:
+        patch.setattr(dac.training.run, "continue_run", lambda *arguments: None)
+        killed_and_resumed("sac", "gym:Pendulum-v1", tmp_path / "run", patch, 60, **settings)
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert "begin new episodes" in capsys.readouterr().err
+    assert dac.load(tmp_path / "run").metrics["step"].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: (d / "config.toml").write_text("algorithm = 3"), "an algorithm and a task are needed"),
+        (lambda d: (d / "config.toml").unlink(), "is not a run directory"),
+        (
+            lambda d: (d / "config.toml").write_text(
+                (d / "config.toml").read_text().replace("gamma = 0.999", "gamma = 0.5")
+            ),
+            "belongs to another run, or .* was changed",
+        ),
+        (lambda d: (d / "metrics.csv").write_text("member,seed\n"), r"metrics.csv is damaged: it has 12 bytes of \d+"),
+    ],
+)
+def test_a_broken_run_directory_is_one_line(tmp_path, capsys, monkeypatch, change, message):
+    settings = TINY | {"steps": 80, "eval_every": 20, "checkpoint_every": 40}
+    with monkeypatch.context() as patch:
+        patch.setattr(dac.training.run, "continue_run", lambda *arguments: None)
+        killed_and_resumed("sac", "maze", tmp_path / "run", patch, 60, **settings)
+    change(tmp_path / "run")
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    import re
+
+    assert re.search(message, error)
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "dac", *map(str, arguments)]
+
+
+def start(*arguments, **keywords):
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[2] / ".jax-cache")}
+    environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    return subprocess.Popen(
+        command(*arguments), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **keywords
+    )
+
+
+def finish(process, seconds=600):
+    """Exit code and what was said."""
+    _, error = process.communicate(timeout=seconds)
+    return process.returncode, error
+
+
+def wait_for(path, process, seconds=300):
+    end = time.monotonic() + seconds
+    while not any(path.parent.glob(path.name)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+OPTIONS = ["--hidden", "8,8", "--batch-size", "16", "--update-after", "50", "--random-steps", "30", "--seeds", "0:3"]
+OPTIONS += ["--eval-every", "100"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_rest_follows(tmp_path, number):
+    options = [*OPTIONS, "--steps", 6000, "--checkpoint-every", 1000, "--alpha", "adapt"]
+    whole = start("train", "dac", "SparseHopper", *options, "--out", tmp_path / "whole")
+    run = tmp_path / "run"
+    process = start("train", "dac", "SparseHopper", *options, "--out", run)
+    wait_for(run / "metrics.csv", process)
+    code, error = finish(start("resume", run))
+    assert code == 2
+    assert f"in use by process {process.pid} on" in error
+    process.send_signal(number)
+    code, error = finish(process)
+    assert code == 128 + number
+    assert f"continue with: dac resume {run}" in error.splitlines()[-1]
+    assert error.splitlines()[-1].startswith("dac: stopped at step ")
+    code, error = finish(start("resume", run))
+    assert code == 0, error
+    assert finish(whole)[0] == 0
+    assert files(dac.load(run)) == files(dac.load(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("task", "kills"),
+    [
+        ("maze", 2),
+        pytest.param("maze", 25, marks=pytest.mark.slow),
+        pytest.param("SparseHopper", 25, marks=pytest.mark.slow),
+    ],
+)
+def test_kill_minus_nine_at_random_instants(tmp_path, task, kills):
+    """kill -9 again and again, also while a checkpoint is written: at the end it is the run that was never killed."""
+    steps = 150 * (kills + 2)
+    options = [*OPTIONS, "--steps", steps, "--checkpoint-every", 50, "--alpha", "adapt"]
+    whole = start("train", "dac", task, *options, "--out", tmp_path / "whole")
+    assert finish(whole)[0] == 0
+    run, chance = tmp_path / "run", random.Random(f"{task} {kills}")
+    process = start("train", "dac", task, *options, "--out", run)
+    wait_for(run / "checkpoint" / "step-*", process)
+    for _ in range(kills):
+        time.sleep(chance.uniform(0, 0.5))
+        before = len(list((run / "checkpoint").glob("step-*")))
+        process.kill()
+        finish(process)
+        assert before >= 1
+        latest = max((run / "checkpoint").glob("step-*")).stat().st_mtime_ns
+        process = start("resume", run)
+        while process.poll() is None and max((run / "checkpoint").glob("step-*")).stat().st_mtime_ns == latest:
+            time.sleep(0.01)
+        if process.poll() is not None:
+            break
+    code, error = finish(process)
+    assert code == 0, error
+    assert files(dac.load(run)) == files(dac.load(tmp_path / "whole"))
+    assert not list((run / "checkpoint").glob("*.part"))
+
+
+def test_a_disk_that_fills_up(tmp_path):
+    """Files may have 60 kB: the policies and small files fit, a checkpoint does not. Training ends and says so."""
+
+    def limit():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    options = [*OPTIONS, "--steps", 300, "--checkpoint-every", 100]
+    run = tmp_path / "run"
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}
+    process = subprocess.Popen(
+        command("train", "dac", "maze", *options, "--out", run),
+        stderr=subprocess.PIPE, text=True, preexec_fn=limit, env=environment,
+    )  # fmt: skip
+    _, error = process.communicate(timeout=600)
+    assert process.returncode == 0, error
+    assert error.count("File too large; training goes on, the last good checkpoint is none") == 3, error
+    found = dac.load(run)
+    assert found.finished
+    assert not list((run / "checkpoint").iterdir())
+
+
+def test_a_directory_that_cannot_be_written(tmp_path, capsys, monkeypatch):
+    """The record fails while training: one line, exit code 2, and the last checkpoint is named."""
+    real = Recorder._append
+
+    def failing(self, rows):
+        if rows[0]["step"] == 150:
+            raise UsageError(f"cannot write {self.directory / 'metrics.csv'}: Read-only file system")
+        real(self, rows)
+
+    monkeypatch.setattr(Recorder, "_append", failing)
+    out = tmp_path / "run"
+    options = [*OPTIONS[:-1], "50", "--steps", "200", "--checkpoint-every", "60"]
+    assert main(["train", "sac", "maze", *options, "--out", str(out), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "Read-only file system; the last checkpoint is of step 120, continue with: dac resume" in error
+    monkeypatch.undo()
+    assert main(["resume", str(out), "--quiet"]) == 0
+
+
+def break_member(loop, index):
+    import jax
+
+    def poison(leaf):
+        return leaf.at[index].set(np.nan) if leaf.dtype == np.float32 else leaf
+
+    loop._replace_states(jax.tree.map(poison, loop.states))
+
+
+@pytest.mark.parametrize("kind", ["device", "host"])
+def test_a_frozen_member_keeps_its_last_good_state(kind):
+    import jax
+
+    from dac.envs.maze import FourRoomMaze
+    from dac.envs.mujoco import make_mujoco
+    from dac.population import grid, pick
+    from tests.common import schedule, tiny
+
+    def make(members):
+        if kind == "device":
+            return DeviceLoop(tiny(), FourRoomMaze(), members, schedule(400))
+        return HostLoop(tiny(), lambda n: make_mujoco("SparseHopper", n), members, schedule(400))
+
+    members = grid([0, 1, 2], {})
+    loop, undisturbed = make(members), make(members)
+    for each in (loop, undisturbed):
+        each.advance(200)
+    good = jax.tree.map(np.array, loop.policies())
+    break_member(loop, 1)
+    for each in (loop, undisturbed):
+        each.advance(400)
+    assert list(loop.health.failures) == [1]
+    assert loop.health.failures[1].step == {"device": 250, "host": 200}[kind]  # end of the chunk; next action
+    assert "is not finite" in loop.health.failures[1].cause
+    assert "frozen at its last good state" in loop.health.news[0]
+    for one, other in zip(*(jax.tree.leaves(pick(p, 1)) for p in (good, loop.policies())), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for k in (0, 2):
+        for one, other in zip(*(jax.tree.leaves(pick(x.policies(), k)) for x in (loop, undisturbed)), strict=True):
+            np.testing.assert_array_equal(one, other)
+    loop.close()
+    undisturbed.close()
+
+
+class Flaky(gym.Env):
+    """Breaks in a given way at its 70th step, but only if it was seeded with an odd number."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    kind = "reward"
+    members_seen = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            type(self).members_seen += 1
+            self.bad = type(self).members_seen == 2  # the second member's training environment
+            self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        broken = self.bad and self.steps >= 70
+        obs = np.full(2, np.nan if broken and self.kind == "observation" else 0.1, np.float32)
+        return obs, np.nan if broken and self.kind == "reward" else 1.0, False, self.steps % 50 == 0, {}
+
+
+@pytest.mark.parametrize("kind", ["reward", "observation"])
+def test_an_environment_that_breaks_freezes_its_member(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(Flaky, "kind", kind)
+    monkeypatch.setattr(Flaky, "members_seen", 0)
+    run = dac.train("sac", Flaky, out=tmp_path / "run", **TINY | {"steps": 200, "eval_every": 100, "on_nan": "freeze"})
+    members = run.summary["members"]
+    assert [m["frozen"] is None for m in members] == [True, False, True]
+    assert members[1]["frozen"] == {"step": 70, "cause": f"the {kind} of step 70 must be finite; got nan"}
+    np.testing.assert_array_equal(run.metrics["frozen"], [[0, 1, 0], [0, 1, 0]])
+    assert np.isfinite(run.metrics["return"][:, [0, 2]]).all()
+    monkeypatch.setattr(Flaky, "members_seen", 0)
+    with pytest.raises(
+        UsageError, match=r"member 1 \(seed 1.*must be finite; got nan, found at step 70; --on-nan freeze"
+    ):
+        dac.train("sac", Flaky, out=tmp_path / "stop", **TINY | {"steps": 200, "on_nan": "stop"})
+
+
+def test_warnings_name_what_looks_wrong():
+    from dac.population import grid
+    from dac.training.health import find_warnings
+
+    metrics = {"ratio_saturation": np.array([0.1, 0.95]), "q_mean": np.array([-2e6, 0.0])}
+    found = find_warnings(metrics, grid([7, 8], {}))
+    assert set(found) == {(1, "ratio_saturation"), (0, "q_mean")}
+    assert "seed 8" in found[1, "ratio_saturation"]
+    assert "saturated" in found[1, "ratio_saturation"]
+    assert "Q explodes (q_mean -2e+06)" in found[0, "q_mean"]
+
+
+def test_the_summary_is_valid_json_whatever_happened(tmp_path):
+    run = dac.train("sac", "target", out=tmp_path / "run", **TINY | {"steps": 100, "eval_every": 50})
+    summary = json.loads((run.directory / "summary.json").read_text())
+    assert summary["warnings"] == []
+    assert all(member["frozen"] is None for member in summary["members"])
