@@ -6,10 +6,12 @@ from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 Model = TypeVar("Model", bound=eqx.Module)
+Tree = TypeVar("Tree", bound=PyTree)
 
 ADAM = optax.scale_by_adam()
 
@@ -39,6 +41,14 @@ class Learner(eqx.Module, Generic[Model]):
 def moving_average(target: Model, online: Model, rate: Float[Array, ""] | float) -> Model:
     """Exponential moving average: target + rate * (online - target)."""
     return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
+
+
+def replace_if(due: Bool[Array, ""], new: Tree, old: Tree) -> Tree:
+    """The new tree where it is due, else the old: what is learnt only every so many updates.
+
+    A select and not a branch, since mapping over members would turn a branch into one.
+    """
+    return jax.tree.map(lambda n, o: jnp.where(due, n, o), new, old)
 
 
 def value_and_grad(loss):

@@ -17,6 +17,8 @@ from dac.types import PRNGKey, Scalar, float_dtype
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 ACTION_BOUND = 1 - 1e-3
 """Stored actions are pulled inside this before atanh: the density of a squashed Gaussian is infinite at +-1."""
+SATURATED = 0.99
+"""An action entry beyond this is at its bound: what is left of a gradient behind tanh is 2% or less."""
 
 
 class AbstractPolicy(eqx.Module):
@@ -115,6 +117,11 @@ def policy_values(
     q2 = jax.vmap(second)(obs, action if which == "min" else jax.lax.stop_gradient(action))
     smaller = jnp.minimum(q1, q2)
     return (q1 if which == "first" else smaller), smaller
+
+
+def action_saturation(action: Float[Array, "*axes"]) -> Scalar:
+    """Share of action entries at their bounds."""
+    return jnp.mean(jnp.abs(action) > SATURATED)
 
 
 class MixingWeight(eqx.Module):
