@@ -13,6 +13,7 @@ from dac.algorithms.bonus import AbstractBonus as AbstractBonus
 from dac.algorithms.bonus import WithBonus as WithBonus
 from dac.algorithms.dac import DAC as DAC
 from dac.algorithms.sac import SAC as SAC
+from dac.algorithms.sql import SoftQLearning as SoftQLearning
 from dac.algorithms.td3 import TD3 as TD3
 from dac.types import UsageError
 
@@ -33,6 +34,7 @@ class Entry:
 ALGORITHMS: dict[str, Entry] = {
     "dac": Entry(DAC),
     "sac": Entry(SAC),
+    "sql": Entry(SoftQLearning),
     "td3": Entry(TD3),
 }
 BONUSES: dict[str, type[AbstractBonus]] = {}
