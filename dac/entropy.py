@@ -55,6 +55,11 @@ def mixture_entropy(at_pi: Values, at_q: Values, alpha: Alpha) -> Values:
     return alpha * at_pi + (1 - alpha) * at_q
 
 
+def kl_divergence(f_pi: Values) -> Values:
+    """D_KL(pi || q) = E_pi[f], from the log-ratio at an action of the policy."""
+    return jnp.clip(f_pi, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+
+
 def js_divergence(f_pi: Values, f_q: Values, alpha: Alpha) -> Values:
     """The alpha-skewed Jensen-Shannon divergence D_JS(pi || q). Below Eq. 6, Han & Sung 2021.
 

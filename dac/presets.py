@@ -33,6 +33,14 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
         "hidden": (64, 64),
         "batch_size": 64,
     },
+    # as for DAC and SAC there (results/pendulum/): a small task needs small networks and larger steps
+    ("sac-div", "gym:Pendulum-v1"): {
+        "steps": 20_000,
+        "eval_episodes": 5,
+        "hidden": (64, 64),
+        "batch_size": 128,
+        "learning_rate": 1e-3,
+    },
 }
 """By algorithm and task; "*" is every task."""
 

@@ -13,6 +13,7 @@ from dac.algorithms.bonus import AbstractBonus as AbstractBonus
 from dac.algorithms.bonus import WithBonus as WithBonus
 from dac.algorithms.dac import DAC as DAC
 from dac.algorithms.sac import SAC as SAC
+from dac.algorithms.sac_div import SACDiv as SACDiv
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
 from dac.algorithms.td3 import TD3 as TD3
 from dac.types import UsageError
@@ -36,6 +37,7 @@ ALGORITHMS: dict[str, Entry] = {
     "sac": Entry(SAC),
     "sql": Entry(SoftQLearning),
     "td3": Entry(TD3),
+    "sac-div": Entry(SACDiv),
 }
 BONUSES: dict[str, type[AbstractBonus]] = {}
 
