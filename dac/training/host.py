@@ -341,6 +341,7 @@ class _Programs:
 
     def __init__(self, algorithms: AbstractAlgorithm, keys: Array, states: PyTree, spec: EnvSpec, schedule: Schedule):
         row, envs, updates = row_size(spec), schedule.envs, schedule.updates_per_iteration
+        capacity = schedule.capacity
         leaves, context_structure = jax.tree.flatten((algorithms, keys))
         self.context = tuple(leaves)
         self._structure = jax.tree.structure(states)
@@ -401,7 +402,7 @@ class _Programs:
             return changed(learn_one)(context, state, ring, clock, frozen), ring, *tick(context, clock)
 
         def learn_one_from_rows(algorithm, state, key, rows, clock):
-            return learn_from_rows(algorithm, state, rows, key, clock, clock * envs, spec)
+            return learn_from_rows(algorithm, state, rows, key, clock, clock * envs, capacity, spec)
 
         def refresh_one(algorithm, state, key, ring, stored):
             del key
@@ -413,7 +414,7 @@ class _Programs:
             return refresh(algorithm, state, rows, stored, spec)
 
         def measure_one_from_rows(algorithm, state, key, rows, step, stored):
-            return measure_from_rows(algorithm, state, rows, key, step, stored, spec)
+            return measure_from_rows(algorithm, state, rows, key, step, stored, capacity, spec)
 
         def positions_of(function):
             """A function of (algorithm, key, *times) over members."""
@@ -424,7 +425,6 @@ class _Programs:
 
             return jax.jit(flat)
 
-        capacity = schedule.capacity
         self.start = jax.jit(start)
         self.tick = jax.jit(tick)
         self.act = jax.jit(act)

@@ -86,6 +86,7 @@ def learn_from_rows(
     key: PRNGKey,
     step: Step,
     stored: Step,
+    capacity: int,
     spec: EnvSpec,
 ) -> State:
     """One update per batch. What the updates measure is dropped here: see `measure`."""
@@ -94,7 +95,7 @@ def learn_from_rows(
 
     def one(state: State, now: tuple[Float[Array, "rows row"], PRNGKey]) -> tuple[State, None]:
         rows, key = now
-        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, spec)[0], None
+        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec)[0], None
 
     if updates == 1:  # no loop in the program, so that one update fuses with what surrounds it
         return one(state, (rows[0], keys[0]))[0]
@@ -107,6 +108,7 @@ def update_from_rows(
     rows: Float[Array, "rows row"],
     key: PRNGKey,
     stored: Step,
+    capacity: int,
     spec: EnvSpec,
 ) -> tuple[State, Metrics]:
     """One update from the rows at `batch_positions`."""
@@ -114,7 +116,8 @@ def update_from_rows(
     batch = unpack(rows[:size], spec)
     if not algorithm.recent:
         return algorithm.update(state, batch, key)
-    return algorithm.update(state, batch, key, Recent(unpack(rows[size:], spec), stored <= algorithm.recent))
+    whole = jnp.minimum(stored, capacity) <= algorithm.recent
+    return algorithm.update(state, batch, key, Recent(unpack(rows[size:], spec), whole))
 
 
 def learn(
@@ -129,7 +132,7 @@ def learn(
 ) -> State:
     """Draw a fresh batch per update and learn from them."""
     drawn = learning_positions(algorithm, ring.shape[0], key, step, stored, updates)
-    return learn_from_rows(algorithm, state, replay.gather(ring, drawn), key, step, stored, spec)
+    return learn_from_rows(algorithm, state, replay.gather(ring, drawn), key, step, stored, ring.shape[0], spec)
 
 
 def learn_from_rollout(
@@ -192,6 +195,7 @@ def measure_from_rows(
     key: PRNGKey,
     step: Step,
     stored: Step,
+    capacity: int,
     spec: EnvSpec,
 ) -> Metrics:
     """What an update would measure now, averaged over fresh batches; nothing is changed.
@@ -201,7 +205,7 @@ def measure_from_rows(
 
     def one(now: tuple[Float[Array, "rows row"], PRNGKey]) -> Metrics:
         rows, key = now
-        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, spec)[1]
+        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec)[1]
 
     metrics = jax.lax.map(one, (rows, jax.random.split(stream(key, MEASURE, step), MEASURED_BATCHES)))
     return jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
@@ -229,7 +233,7 @@ def measure_members(
         if isinstance(algorithm, AbstractOnPolicy):
             return algorithm.metrics(state)
         rows = replay.gather(ring, measuring_positions(algorithm, ring.shape[0], key, step, stored))
-        return measure_from_rows(algorithm, state, rows, key, step, stored, spec)
+        return measure_from_rows(algorithm, state, rows, key, step, stored, ring.shape[0], spec)
 
     return each_member(one, shared=(4, 5))(algorithms, states, rings, keys, step, stored)
 
@@ -243,7 +247,7 @@ def metric_names(
         if isinstance(algorithm, AbstractOnPolicy):
             return algorithm.metrics(state)
         rows = jnp.zeros((algorithm.batch_size * (2 if algorithm.recent else 1), row_size(spec)), float_dtype())
-        return update_from_rows(algorithm, state, rows, key, jnp.int32(1), spec)[1]
+        return update_from_rows(algorithm, state, rows, key, jnp.int32(1), 1, spec)[1]
 
     return list(eqx.filter_eval_shape(each_member(one), algorithms, states, keys))
 
