@@ -17,6 +17,7 @@ from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
 from dac.networks import ActionValue, MixingWeight, SquashedGaussianPolicy, StateValue, policy_values, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
+from dac.vae import ConditionalVAE, learn_and_draw, side_key
 
 
 class DACState(eqx.Module):
@@ -26,6 +27,7 @@ class DACState(eqx.Module):
     value_target: StateValue
     ratio: Learner[ActionValue]
     mixing: Learner[MixingWeight] | None
+    vae: Learner[ConditionalVAE] | None
 
 
 class DAC(AbstractOffPolicy[DACState]):
@@ -47,6 +49,10 @@ class DAC(AbstractOffPolicy[DACState]):
     """The paper's c for alpha-adaptation, in multiples of the action size."""
     regularisation: float = number(1e-3, 0)
     """L2 coefficient on the parameters of the alpha network."""
+    q_kl_weight: float = number(0.5, 0)
+    """Weight of the latent's KL in the auto-encoder of --q-window, BCQ's; smaller is sharper, with modes less exact."""
+    q_noise: float = number(1.0, 0)
+    """Noise on the actions drawn with --q-window, in multiples of the reconstruction error; BCQ's is 0."""
     adapt: bool = static(False)
     """Learn alpha(s) instead of keeping it fixed."""
     alpha_gradient: Literal["paper", "code"] = static("paper")
@@ -57,6 +63,12 @@ class DAC(AbstractOffPolicy[DACState]):
     """Hidden layer sizes, for every network."""
     batch_size: int = count(256)
     """Transitions per update."""
+    q_window: int = count(0, 0, 2**31 - 1)
+    """Let q be the actions of so many of the latest transitions, by an auto-encoder; 0 for the whole ring."""
+
+    @property
+    def recent(self) -> int:
+        return self.q_window
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> DACState:
         policy_key, critics_key, value_key, ratio_key, mixing_key = jax.random.split(key, 5)
@@ -69,6 +81,7 @@ class DAC(AbstractOffPolicy[DACState]):
             value_target=value,  # the authors' code starts from one EMA step towards another network; we copy
             ratio=Learner.create(ActionValue(ratio_key, *sizes)),
             mixing=Learner.create(MixingWeight(mixing_key, spec.obs_size, self.hidden)) if self.adapt else None,
+            vae=Learner.create(ConditionalVAE(side_key(key), *sizes)) if self.q_window else None,
         )
 
     def policy(self, state: DACState) -> SquashedGaussianPolicy:
@@ -82,6 +95,7 @@ class DAC(AbstractOffPolicy[DACState]):
         action_size = batch.action.shape[-1]
         noise = jax.random.normal(key, batch.action.shape, batch.action.dtype)
         alpha = self._alpha(state, obs)
+        vae, action_q, vae_metrics = self._ring_actions(state, batch, key, recent)
 
         # policy, Eq. 17: the ratio and the critics are frozen, the gradient flows through the action
         def policy_loss(policy: SquashedGaussianPolicy):
@@ -96,13 +110,13 @@ class DAC(AbstractOffPolicy[DACState]):
         # ratio, Eq. 18: tell actions of the policy from those in the ring
         def ratio_loss(ratio: ActionValue):
             f_pi = jax.vmap(ratio)(obs, action_pi)
-            f_q = jax.vmap(ratio)(obs, batch.action)
+            f_q = jax.vmap(ratio)(obs, action_q)
             return -jnp.mean(entropy.ratio_objective(f_pi, f_q, alpha)), f_q
 
         (loss_ratio, f_q), grad_ratio = value_and_grad(ratio_loss)(state.ratio.model)
 
         # value, Eq. C.1: Q plus the entropy of the mixture
-        log_pi_q = jax.vmap(lambda o, a: state.policy.model(o).log_prob(a))(obs, batch.action)
+        log_pi_q = jax.vmap(lambda o, a: state.policy.model(o).log_prob(a))(obs, action_q)
         at_pi = entropy.minus_log_mix(f_pi, log_pi, alpha)
         raw_at_q = entropy.minus_log_mix(f_q, log_pi_q, alpha)
         at_q = entropy.clip_q_term(raw_at_q, self.clip * action_size)
@@ -132,6 +146,7 @@ class DAC(AbstractOffPolicy[DACState]):
             value_target=moving_average(state.value_target, value.model, self.tau),
             ratio=state.ratio.descend(grad_ratio, self.learning_rate),
             mixing=self._adapt(state, obs, at_pi, raw_at_q, action_size),
+            vae=vae,
         )
         weight = entropy.ratio_weight(alpha)
         metrics = {
@@ -148,7 +163,22 @@ class DAC(AbstractOffPolicy[DACState]):
             "js_divergence": jnp.mean(entropy.js_divergence(f_pi, f_q, weight)),
             "ratio_saturation": entropy.saturation(f_pi, f_q),
         }
-        return new_state, metrics
+        return new_state, metrics | vae_metrics
+
+    def _ring_actions(
+        self, state: DACState, batch: Transition, key: PRNGKey, recent: Recent | None
+    ) -> tuple[Learner[ConditionalVAE] | None, Float[Array, "batch action"], Metrics]:
+        """Actions of q at the batch's states: its own, or with a window those of the latest transitions. Section 6.3.
+
+        While the window holds all there is, they are the batch's own too.
+        """
+        if state.vae is None:
+            return None, batch.action, {}
+        assert recent is not None
+        vae, drawn, metrics = learn_and_draw(
+            state.vae, recent.batch, batch.obs, side_key(key), self.learning_rate, self.q_kl_weight, self.q_noise
+        )
+        return vae, jnp.where(recent.whole, batch.action, drawn), metrics
 
     def _alpha(self, state: DACState, obs: Float[Array, "batch obs"]) -> Float[Array, " batch"]:
         if state.mixing is None:

@@ -1,5 +1,6 @@
-"""DAC's update: its SAC and alpha = 0 limits, every gradient against its equation, alpha-adaptation."""
+"""DAC's update: its SAC and alpha = 0 limits, every gradient against its equation, alpha-adaptation, the q' study."""
 
+import csv
 import dataclasses
 
 import jax
@@ -8,9 +9,18 @@ import numpy as np
 import optax
 import pytest
 
+import dac
 from dac.algorithms import DAC, SAC
+from dac.algorithms.base import Recent
+from dac.envs.gymnasium import make_gymnasium
+from dac.envs.maze import FourRoomMaze
 from dac.networks import Gaussian, twin_values
+from dac.population import grid
+from dac.training.device import DeviceLoop
+from dac.training.host import HostLoop
 from dac.types import EnvSpec, Transition
+from dac.vae import learn_and_draw, side_key
+from tests.common import schedule, tiny
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
 
@@ -59,7 +69,7 @@ def test_passive_ratio_changes_nothing_else():
             np.testing.assert_array_equal(one, other)
 
 
-def reference_update(algorithm, state, batch, key):
+def reference_update(algorithm, state, batch, key, action_q):
     """SAC or DAC with loops over the batch, densities from their definition, optax.adam, R itself (not its log)."""
     alpha, d = algorithm.alpha, batch.action.shape[-1]
     noise = jax.random.normal(key, batch.action.shape, batch.action.dtype)
@@ -101,8 +111,8 @@ def reference_update(algorithm, state, batch, key):
         for i in n:
             action, log_pi = drawn[i]
             r_pi = ratio_of(state.ratio.model, i, action)
-            r_q = ratio_of(state.ratio.model, i, batch.action[i])
-            log_pi_q = jnp.log(density(state.policy.model(batch.obs[i]), batch.action[i]))
+            r_q = ratio_of(state.ratio.model, i, action_q[i])
+            log_pi_q = jnp.log(density(state.policy.model(batch.obs[i]), action_q[i]))
             target = min(twin(i, action, state.critics.model))
             target += alpha * (jnp.log(r_pi) - jnp.log(alpha) - log_pi)
             target += (1 - alpha) * jnp.clip(jnp.log(r_q) - jnp.log(alpha) - log_pi_q, -d, d)
@@ -122,7 +132,7 @@ def reference_update(algorithm, state, batch, key):
         total = 0.0
         for i in n:
             total -= alpha * jnp.log(ratio_of(net, i, drawn[i][0]))
-            total -= (1 - alpha) * jnp.log(1 - ratio_of(net, i, batch.action[i]))
+            total -= (1 - alpha) * jnp.log(1 - ratio_of(net, i, action_q[i]))
         return total / len(n)
 
     new = {}
@@ -142,7 +152,7 @@ def test_update_against_the_equations_written_out(x64, alpha):
     algorithm = DAC(alpha=alpha, beta=0.5, gamma=0.9, learning_rate=1e-3, hidden=(8, 8))
     state = algorithm.init(jax.random.key(5), SPEC)
     batch, key = make_batch(7, size=6), jax.random.key(11)
-    new, target = reference_update(algorithm, state, batch, key)
+    new, target = reference_update(algorithm, state, batch, key, batch.action)
     found, metrics = jax.jit(algorithm.update)(state, batch, key)
     for name, model in new.items():
         for one, other in zip(leaves(getattr(found, name).model), leaves(model), strict=True):
@@ -212,3 +222,88 @@ def test_everything_moves():
         assert any((a != b).any() for a, b in zip(before, after, strict=True)), name
     for t0, t1, v1 in zip(leaves(start.value_target), leaves(end.value_target), leaves(end.value.model), strict=True):
         np.testing.assert_allclose(t1, t0 + np.float32(0.005) * (v1 - t0), rtol=1e-6)
+
+
+NETWORKS = ("policy", "critics", "value", "value_target", "ratio", "mixing")
+
+
+def assert_same_networks(one, other):
+    for name in NETWORKS:
+        for a, b in zip(leaves(getattr(one, name)), leaves(getattr(other, name)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_with_a_window_the_auto_encoders_actions_stand_for_the_rings(x64):
+    """In the ratio objective and in the value target; the critics and the policy's part see what was really done."""
+    algorithm = DAC(alpha=0.4, beta=0.5, gamma=0.9, learning_rate=1e-3, hidden=(8, 8), q_window=100)
+    state = algorithm.init(jax.random.key(5), SPEC)
+    batch, key = make_batch(7, size=6), jax.random.key(11)
+    recent = Recent(make_batch(8, size=6), jnp.array(False))
+    vae, drawn, _ = learn_and_draw(state.vae, recent.batch, batch.obs, side_key(key), 1e-3, 0.5, 1.0)
+    assert (jnp.abs(drawn - batch.action) > 1e-3).all()
+    new, target = reference_update(algorithm, state, batch, key, drawn)
+    found, metrics = jax.jit(algorithm.update)(state, batch, key, recent)
+    for name, model in [*new.items(), ("vae", vae.model)]:
+        for one, other in zip(leaves(getattr(found, name).model), leaves(model), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+    for one, other in zip(leaves(found.value_target), leaves(target), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+    assert {"vae_loss", "vae_reconstruction", "vae_kl"} <= metrics.keys()
+
+
+def maze_loop(agent, sched):
+    return DeviceLoop(agent, FourRoomMaze(), grid([0, 3], {"alpha": [0.5]}), sched)
+
+
+def pendulum_loop(agent, sched):
+    return HostLoop(agent, lambda n: make_gymnasium("Pendulum-v1", n), grid([0, 3], {"alpha": [0.5]}), sched)
+
+
+def pendulum_loop_with_its_ring_on_the_host(agent, sched):
+    members = grid([0, 3], {"alpha": [0.5]})
+    return HostLoop(agent, lambda n: make_gymnasium("Pendulum-v1", n), members, sched, host_replay=True)
+
+
+@pytest.mark.parametrize("make", [maze_loop, pendulum_loop, pendulum_loop_with_its_ring_on_the_host])
+@pytest.mark.parametrize("window", [1_000_000, 60])
+def test_a_window_over_the_whole_ring_is_plain_dac(make, window):
+    """Bit for bit, also once a ring of 60 has been written over twice; and the auto-encoder learned meanwhile."""
+    sched = schedule(150, capacity=60, update_after=30)
+    plain, windowed = (make(tiny(q_window=w), sched) for w in (0, window))
+    start = leaves(windowed.states.vae.model)
+    for loop in (plain, windowed):
+        loop.advance(150)
+    assert plain.states.vae is None
+    assert_same_networks(plain.states, windowed.states)
+    measured = windowed.measure()
+    for name, value in plain.measure().items():
+        np.testing.assert_array_equal(value, measured[name], err_msg=name)
+    assert all((a != b).any() for a, b in zip(start, leaves(windowed.states.vae.model), strict=True))
+    for loop in (plain, windowed):
+        loop.close()
+
+
+@pytest.mark.parametrize("task", ["maze", "gym:Pendulum-v1"])
+def test_a_run_with_such_a_window_records_the_same(tmp_path, task):
+    settings = {"hidden": (8, 8), "batch_size": 16, "steps": 200, "eval_every": 100, "update_after": 50}
+    runs = [dac.train("dac", task, out=tmp_path / str(w), q_window=w, **settings) for w in (0, 1_000_000)]
+    tables = [list(csv.DictReader((run.directory / "metrics.csv").open())) for run in runs]
+    assert len(tables[0]) == len(tables[1]) == 2
+    for plain, windowed in zip(*tables, strict=True):
+        assert windowed.keys() - plain.keys() == {"vae_loss", "vae_reconstruction", "vae_kl"}
+        assert {name: windowed[name] for name in plain} == plain
+
+
+def test_a_small_window_is_plain_dac_until_it_is_full():
+    """40 transitions: the same as without up to the update that sees 41, and another agent, finite, after it."""
+    sched = schedule(150, update_after=30)
+    plain, windowed = maze_loop(tiny(), sched), maze_loop(tiny(q_window=40), sched)
+    for loop in (plain, windowed):
+        loop.advance(41)  # the last update saw 40
+    assert_same_networks(plain.states, windowed.states)
+    for loop in (plain, windowed):
+        loop.advance(42)
+    assert any((a != b).any() for a, b in zip(leaves(plain.states.ratio), leaves(windowed.states.ratio), strict=True))
+    windowed.advance(150)
+    assert all(np.isfinite(leaf).all() for leaf in leaves(windowed.states))
+    assert all(np.isfinite(value).all() for value in windowed.measure().values())
