@@ -103,12 +103,12 @@ class HostLoop(AbstractLoop):
     def _iterate(self) -> None:
         if refreshes(self._algorithms, self.schedule, self.step):
             self._refresh()
-        packed = self._packed
+        packed, noise = self._packed, self._noise  # the update already draws the noise of the next step
         if self._on_policy:
             packed = jax.device_put(packed)
             self._update(packed)
         # the program hands back what it was given, so that one upload serves the update too
-        actions, packed = self._programs.act(self._context, self._state, packed, self._noise)
+        actions, packed = self._programs.act(self._context, self._state, packed, noise)
         if not self._on_policy:
             # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
             self._update(packed)
