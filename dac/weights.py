@@ -22,7 +22,7 @@ Tree = TypeVar("Tree", bound=PyTree)
 
 def save_tree(path: Path, tree: PyTree) -> None:
     """Write every array of a tree under its path; the file appears whole or not at all."""
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in name_leaves(tree).items()}
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in name_leaves(tree).items()}
     write_atomically(path, save(arrays))
 
 

@@ -134,7 +134,7 @@ class Checkpointer:
         _remove_old(self.folder, step)
 
     def _put(self, name: str, arrays: Mapping[str, Any]) -> Piece:
-        content = save({key: np.ascontiguousarray(array) for key, array in arrays.items()})
+        content = save({key: np.asarray(array, order="C") for key, array in arrays.items()})
         write_atomically(self.folder / name, content)
         return Piece(name, len(content), _digest(content))
 
