@@ -41,6 +41,16 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
         "batch_size": 128,
         "learning_rate": 1e-3,
     },
+    # on-policy: a uniform action is not the policy's
+    ("ppo", "*"): {"random_steps": 0},
+    ("ppo", "gym:Pendulum-v1"): {
+        "steps": 200_000,
+        "envs": 4,
+        "rollout": 4096,
+        "minibatches": 64,
+        "gamma": 0.9,
+        "learning_rate": 1e-3,
+    },
 }
 """By algorithm and task; "*" is every task."""
 

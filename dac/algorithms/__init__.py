@@ -12,6 +12,7 @@ from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
 from dac.algorithms.bonus import AbstractBonus as AbstractBonus
 from dac.algorithms.bonus import WithBonus as WithBonus
 from dac.algorithms.dac import DAC as DAC
+from dac.algorithms.ppo import PPO as PPO
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
@@ -38,6 +39,7 @@ ALGORITHMS: dict[str, Entry] = {
     "sql": Entry(SoftQLearning),
     "td3": Entry(TD3),
     "sac-div": Entry(SACDiv),
+    "ppo": Entry(PPO),
 }
 BONUSES: dict[str, type[AbstractBonus]] = {}
 
