@@ -43,13 +43,15 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     },
     # on-policy: a uniform action is not the policy's
     ("ppo", "*"): {"random_steps": 0},
+    # environments as in RL Zoo's ppo.yml, which explores with gSDE; its gamma of 0.9 and rate of 1e-3 leave one seed in
+    # five stuck without. Found on 4 seeds: gamma 0.95 and 0.98 with minibatches of 256 do not, and no value clip (the
+    # default of Stable-Baselines3) is faster
     ("ppo", "gym:Pendulum-v1"): {
         "steps": 200_000,
         "envs": 4,
-        "rollout": 4096,
-        "minibatches": 64,
-        "gamma": 0.9,
-        "learning_rate": 1e-3,
+        "minibatches": 8,
+        "gamma": 0.98,
+        "value_clip": float("inf"),
     },
 }
 """By algorithm and task; "*" is every task."""
