@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dac.normalise import Moments
 from dac.types import PRNGKey, Scalar, float_dtype
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -19,6 +20,8 @@ ACTION_BOUND = 1 - 1e-3
 """Stored actions are pulled inside this before atanh: the density of a squashed Gaussian is infinite at +-1."""
 SATURATED = 0.99
 """An action entry beyond this is at its bound: what is left of a gradient behind tanh is 2% or less."""
+OBS_BOUND = 10.0
+"""Normalised observations are clipped here."""
 
 
 class AbstractPolicy(eqx.Module):
@@ -178,3 +181,31 @@ class SquashedGaussianPolicy(AbstractPolicy):
             return jnp.tanh(gaussian.mean)
         noise = jax.random.normal(key, gaussian.mean.shape, gaussian.mean.dtype)
         return gaussian.squash(noise)[0]
+
+
+class NormalisedGaussianPolicy(AbstractPolicy):
+    """pi(a|s) = N(mean(s), sigma^2) without bounds, of normalised observations; sigma is the same in every state."""
+
+    mlp: MLP
+    log_std: Float[Array, " action"]
+    moments: Moments
+    """Of the observations seen in training: part of what a run saves."""
+
+    def mean(self, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
+        return self.mlp(self.moments.whiten(obs, OBS_BOUND))
+
+    def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:
+        """A sample of the policy, or its mean."""
+        mean = self.mean(obs)
+        if not explore:
+            return mean
+        return mean + jnp.exp(self.log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def log_prob(self, obs: Float[Array, " obs"], action: Float[Array, " action"]) -> Scalar:
+        """log pi(a|s) of an action before it is clipped."""
+        noise = (action - self.mean(obs)) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * (noise**2 + jnp.log(2 * jnp.pi)) - self.log_std)
+
+    def entropy(self) -> Scalar:
+        """The same in every state."""
+        return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))

@@ -53,6 +53,18 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
         "gamma": 0.98,
         "value_clip": float("inf"),
     },
+    # uniform actions are not the policy's; ten environments give a rollout in 250 steps of the loop
+    ("acktr", "*"): {"random_steps": 0, "envs": 10},
+    # one-step episodes: shorter rollouts and longer steps do, and the task's 3000 steps would be a single update
+    ("acktr", "target"): {
+        "steps": 40_000,
+        "eval_every": 5000,
+        "rollout": 500,
+        "target_kl": 0.02,
+        "policy_clip": 0.1,
+        "step_size": 0.3,
+        "hidden": (16, 16),
+    },
 }
 """By algorithm and task; "*" is every task."""
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from dac.algorithms.acktr import ACKTR as ACKTR
 from dac.algorithms.base import AbstractAlgorithm as AbstractAlgorithm
 from dac.algorithms.base import AbstractOffPolicy as AbstractOffPolicy
 from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
@@ -40,6 +41,7 @@ ALGORITHMS: dict[str, Entry] = {
     "td3": Entry(TD3),
     "sac-div": Entry(SACDiv),
     "ppo": Entry(PPO),
+    "acktr": Entry(ACKTR),
 }
 BONUSES: dict[str, type[AbstractBonus]] = {}
 
