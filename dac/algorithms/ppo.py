@@ -18,12 +18,12 @@ from jaxtyping import Array, Float, Int
 from dac.advantage import generalised_advantages
 from dac.algorithms.base import AbstractOnPolicy, count, number, static
 from dac.learner import Learner, value_and_grad
-from dac.networks import MLP, AbstractPolicy
+from dac.networks import MLP, OBS_BOUND, NormalisedGaussianPolicy
 from dac.normalise import Moments
 from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, UsageError, float_dtype
 
-BOUND = 10.0
-"""Whitened observations and scaled rewards are clipped here."""
+REWARD_BOUND = 10.0
+"""Scaled rewards are clipped here."""
 ADAM = optax.scale_by_adam(eps=1e-5)
 METRICS = (
     "policy_loss",
@@ -35,21 +35,6 @@ METRICS = (
     "learning_rate",
     "sigma",
 )
-
-
-class GaussianPolicy(AbstractPolicy):
-    """N(mean(s), sigma^2), sigma the same in every state, with the statistics that whiten what it sees."""
-
-    mean: MLP
-    log_sigma: Float[Array, " action"]
-    moments: Moments
-
-    def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:
-        """A sample, which may lie beyond the bounds, or the mean."""
-        mean = self.mean(self.moments.whiten(obs, BOUND))
-        if not explore:
-            return mean
-        return mean + jnp.exp(self.log_sigma) * jax.random.normal(key, mean.shape, mean.dtype)
 
 
 class Networks(eqx.Module):
@@ -140,9 +125,9 @@ class PPO(AbstractOnPolicy[PPOState]):
             measured={name: jnp.zeros((), float_dtype()) for name in METRICS},
         )
 
-    def policy(self, state: PPOState) -> GaussianPolicy:
+    def policy(self, state: PPOState) -> NormalisedGaussianPolicy:
         networks = state.learner.model
-        return GaussianPolicy(networks.mean, networks.log_sigma, state.observations)
+        return NormalisedGaussianPolicy(networks.mean, networks.log_sigma, state.observations)
 
     def metrics(self, state: PPOState) -> Metrics:
         """Means over all minibatches of the last update; zeros before the first."""
@@ -205,8 +190,8 @@ class PPO(AbstractOnPolicy[PPOState]):
     def _judge(self, state: PPOState, rollout: Transition) -> Samples:
         """Densities, values and advantages under the policy that acted, with the statistics it saw through."""
         networks = state.learner.model
-        obs = state.observations.whiten(rollout.obs, BOUND)
-        next_obs = state.observations.whiten(rollout.next_obs, BOUND)
+        obs = state.observations.whiten(rollout.obs, OBS_BOUND)
+        next_obs = state.observations.whiten(rollout.next_obs, OBS_BOUND)
         mean = jax.vmap(jax.vmap(networks.mean))(obs)
         value, next_value = (jax.vmap(jax.vmap(networks.value))(o)[..., 0] for o in (obs, next_obs))
         return Samples(
@@ -228,7 +213,7 @@ class PPO(AbstractOnPolicy[PPOState]):
         following, totals = running_returns(state.running[:envs], rollout, self.gamma)
         returns = state.returns.add(totals.reshape(-1, 1))
         reward = rollout.reward / jnp.sqrt(returns.variance[0] + 1e-8)
-        return returns, state.running.at[:envs].set(following), jnp.clip(reward, -BOUND, BOUND)
+        return returns, state.running.at[:envs].set(following), jnp.clip(reward, -REWARD_BOUND, REWARD_BOUND)
 
 
 def log_density(

@@ -364,13 +364,13 @@ def test_the_policy_is_the_density_it_is_trained_with(x64):
     policy, obs = ppo.policy(state), jnp.array([2.0, -1.0, 4.0])
     mean = policy.act(obs, jax.random.key(0), explore=False)
     draws = np.asarray(jax.vmap(lambda k: policy.act(obs, k, explore=True))(jax.random.split(jax.random.key(2), 4000)))
-    sigma = np.exp(np.asarray(policy.log_sigma))
+    sigma = np.exp(np.asarray(policy.log_std))
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=5 * sigma.max() / np.sqrt(4000))
     np.testing.assert_allclose(draws.std(axis=0), sigma, rtol=0.06)
     assert np.abs(draws).max() > 1  # not clipped
     grid_points = np.linspace(-8, 8, 161)
     plane = jnp.asarray(np.stack(np.meshgrid(grid_points, grid_points), axis=-1))
-    density = np.exp(log_density(jnp.broadcast_to(mean, plane.shape), policy.log_sigma, plane))
+    density = np.exp(log_density(jnp.broadcast_to(mean, plane.shape), policy.log_std, plane))
     assert density.sum() * 0.1**2 == pytest.approx(1, abs=1e-9)
     np.testing.assert_allclose((plane * density[..., None]).sum(axis=(0, 1)) * 0.1**2, mean, atol=1e-9)
 
