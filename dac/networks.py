@@ -183,6 +183,12 @@ class SquashedGaussianPolicy(AbstractPolicy):
         return gaussian.squash(noise)[0]
 
 
+def sigma_saturation(policy: SquashedGaussianPolicy, obs: Float[Array, "batch obs"]) -> Scalar:
+    """Share of log sigmas at their bounds, where no gradient moves them: near 1 the policy is dead."""
+    log_std = jax.vmap(lambda o: policy(o).log_std)(obs)
+    return jnp.mean((log_std <= LOG_STD_MIN) | (log_std >= LOG_STD_MAX))
+
+
 class NormalisedGaussianPolicy(AbstractPolicy):
     """pi(a|s) = N(mean(s), sigma^2) without bounds, of normalised observations; sigma is the same in every state."""
 

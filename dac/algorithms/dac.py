@@ -15,7 +15,15 @@ from jaxtyping import Array, Float
 from dac import entropy
 from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, MixingWeight, SquashedGaussianPolicy, StateValue, policy_values, twin_values
+from dac.networks import (
+    ActionValue,
+    MixingWeight,
+    SquashedGaussianPolicy,
+    StateValue,
+    policy_values,
+    sigma_saturation,
+    twin_values,
+)
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
 from dac.vae import ConditionalVAE, learn_and_draw, side_key
 
@@ -159,6 +167,7 @@ class DAC(AbstractOffPolicy[DACState]):
             "alpha_mean": jnp.mean(alpha),
             "alpha_std": jnp.std(alpha),
             "policy_entropy": -jnp.mean(log_pi),
+            "sigma_saturation": sigma_saturation(state.policy.model, obs),
             "mixture_entropy": jnp.mean(entropy.mixture_entropy(at_pi, at_q, alpha)),
             "js_divergence": jnp.mean(entropy.js_divergence(f_pi, f_q, weight)),
             "ratio_saturation": entropy.saturation(f_pi, f_q),

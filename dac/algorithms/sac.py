@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from dac import entropy
 from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, twin_values
+from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, sigma_saturation, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Transition
 
 
@@ -113,6 +113,7 @@ class SAC(AbstractOffPolicy[SACState]):
             "q_mean": jnp.mean(twins),
             "v_mean": jnp.mean(v),
             "policy_entropy": -jnp.mean(log_pi),
+            "sigma_saturation": sigma_saturation(state.policy.model, obs),
         }
         return new_state, metrics | ratio_metrics
 

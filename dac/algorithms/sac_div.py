@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from dac import entropy
 from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, twin_values
+from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, sigma_saturation, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, float_dtype
 
 GROW, SHRINK = 1.01, 0.99
@@ -143,6 +143,7 @@ class SACDiv(AbstractOffPolicy[SACDivState]):
             "q_mean": jnp.mean(twins),
             "v_mean": jnp.mean(v),
             "policy_entropy": -jnp.mean(log_pi),
+            "sigma_saturation": sigma_saturation(state.policy.model, obs),
             "divergence": divergence,
             "divergence_scale": state.scale,
             "js_divergence": js_divergence,
