@@ -32,7 +32,7 @@ def main() -> None:
         parser.error(f"{options.task} does not run on the host")
     warm_up = 1000 + options.steps // 4
     schedule = Schedule(10**9, 1, 1000, 1000, 1, options.capacity, 1000)
-    members = grid(range(options.members), {"beta": [0.02]})
+    members = grid(range(options.members), {})
     loop = HostLoop(
         make_algorithm(options.algorithm, ALGORITHMS[options.algorithm].bonus),
         make,

@@ -27,10 +27,11 @@ def random_batch(key: jax.Array, size: int) -> Transition:
     return Transition(obs, action, jax.random.normal(keys[3], (size,)), zeros, zeros, next_obs)
 
 
-def updates_per_second(name: str, members: int, updates: int, **settings) -> float:
-    """Agent-updates per second of `updates` updates in one dispatch."""
-    population = grid(range(members), {"beta": [0.2]})
-    algorithms = stack_algorithms(make_algorithm(name, ALGORITHMS[name].bonus, settings), population)
+def updates_per_second(name: str, members: int, updates: int, bonus: str | None = None) -> float:
+    """Agent-updates per second of `updates` updates in one dispatch, with the algorithm's own bonus or another."""
+    population = grid(range(members), {})
+    bonus = ALGORITHMS[name].bonus if bonus is None else bonus
+    algorithms = stack_algorithms(make_algorithm(name, bonus), population)
     keys = stack_keys(population)
     batch = jax.vmap(lambda k: random_batch(k, 256))(keys)
     start = jax.jit(each_member(lambda a, k: a.init(k, SPEC)))(algorithms, keys)

@@ -95,7 +95,8 @@ def _add_train(commands, arguments: list[str]) -> None:
     from dac.algorithms import ALGORITHMS, BONUSES
     from dac.config import Training, describe
 
-    asked = [a for a in arguments if a in ALGORITHMS][:1]
+    before = ["", *arguments]  # some names are a bonus too
+    asked = [a for b, a in zip(before, arguments, strict=False) if a in ALGORITHMS and b != "--bonus"][:1]
     train = commands.add_parser(
         "train",
         help="train a population: seeds and lists of hyperparameters in one compiled program",

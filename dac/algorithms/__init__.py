@@ -13,7 +13,10 @@ from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
 from dac.algorithms.bonus import AbstractBonus as AbstractBonus
 from dac.algorithms.bonus import WithBonus as WithBonus
 from dac.algorithms.dac import DAC as DAC
+from dac.algorithms.fixed_sigma import FixedSigma as FixedSigma
+from dac.algorithms.maxent_state import StateEntropy as StateEntropy
 from dac.algorithms.ppo import PPO as PPO
+from dac.algorithms.rnd import RandomNetworkDistillation as RandomNetworkDistillation
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
@@ -37,13 +40,18 @@ class Entry:
 ALGORITHMS: dict[str, Entry] = {
     "dac": Entry(DAC),
     "sac": Entry(SAC),
-    "sql": Entry(SoftQLearning),
-    "td3": Entry(TD3),
     "sac-div": Entry(SACDiv),
+    "rnd": Entry(FixedSigma, bonus="rnd"),
+    "maxent-state": Entry(FixedSigma, bonus="maxent-state"),
+    "td3": Entry(TD3),
+    "sql": Entry(SoftQLearning),
     "ppo": Entry(PPO),
     "acktr": Entry(ACKTR),
 }
-BONUSES: dict[str, type[AbstractBonus]] = {}
+BONUSES: dict[str, type[AbstractBonus]] = {
+    "rnd": RandomNetworkDistillation,
+    "maxent-state": StateEntropy,
+}
 
 
 def owners(name: str, bonus: str = "none") -> list[type]:
