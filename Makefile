@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench docs lock clean
+.PHONY: help setup demo test test-slow lint bench soak docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -45,6 +45,9 @@ bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matri
 	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
 	@touch $@
 
+soak: setup ## two hours of one run: memory, descriptors and speed must stay flat
+	$(BIN)/python bench/soak.py --hours 2
+
 docs: setup ## the documentation as a web site in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/mkdocs build --strict
@@ -57,4 +60,4 @@ lock: ## write requirements.lock anew from the ranges in pyproject.toml
 	rm -rf .lock-venv
 
 clean: ## remove everything that was generated
-	rm -rf $(VENV) .bench-venv .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site
+	rm -rf $(VENV) .bench-venv .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site soak
