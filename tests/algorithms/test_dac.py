@@ -265,11 +265,10 @@ def pendulum_loop_with_its_ring_on_the_host(agent, sched):
 
 
 @pytest.mark.parametrize("make", [maze_loop, pendulum_loop, pendulum_loop_with_its_ring_on_the_host])
-@pytest.mark.parametrize("window", [1_000_000, 60])
-def test_a_window_over_the_whole_ring_is_plain_dac(make, window):
+def test_a_window_over_the_whole_ring_is_plain_dac(make):
     """Bit for bit, also once a ring of 60 has been written over twice; and the auto-encoder learned meanwhile."""
     sched = schedule(150, capacity=60, update_after=30)
-    plain, windowed = (make(tiny(q_window=w), sched) for w in (0, window))
+    plain, windowed = (make(tiny(q_window=w), sched) for w in (0, 60))
     start = leaves(windowed.states.vae.model)
     for loop in (plain, windowed):
         loop.advance(150)
@@ -287,7 +286,7 @@ def test_a_window_over_the_whole_ring_is_plain_dac(make, window):
 def test_a_run_with_such_a_window_records_the_same(tmp_path, task):
     settings = {"hidden": (8, 8), "batch_size": 16, "steps": 200, "eval_every": 100, "update_after": 50}
     runs = [dac.train("dac", task, out=tmp_path / str(w), q_window=w, **settings) for w in (0, 1_000_000)]
-    tables = [list(csv.DictReader((run.directory / "metrics.csv").open())) for run in runs]
+    tables = [list(csv.DictReader((run.directory / "metrics.csv").read_text().splitlines())) for run in runs]
     assert len(tables[0]) == len(tables[1]) == 2
     for plain, windowed in zip(*tables, strict=True):
         assert windowed.keys() - plain.keys() == {"vae_loss", "vae_reconstruction", "vae_kl"}

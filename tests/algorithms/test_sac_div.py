@@ -243,7 +243,8 @@ def test_the_frozen_ratio_gives_the_whole_gradient(x64):
 def test_it_learns_a_probe_with_a_known_answer(divergence, enough):
     """See s, act s/2: every seed, from a return of about -0.4 to almost 0.
 
-    D_JS stays below its threshold, so alpha_d ends at its upper bound and keeps the policy off the best action.
+    The policy becomes narrow: D_KL is soon above its threshold and alpha_d falls. D_JS needs alpha_d near its upper
+    bound to come close to 0.5, which keeps the policy a little off the best action.
     """
     agent = SACDiv(beta=0.01, hidden=(32, 32), batch_size=64, learning_rate=1e-3, divergence=divergence)
     sched = schedule(3000, random_steps=100, update_after=100, capacity=3000, eval_every=750)
@@ -254,7 +255,7 @@ def test_it_learns_a_probe_with_a_known_answer(divergence, enough):
     assert (after > enough).all()
     assert (after > before).all()
     scale = np.asarray(loop.states.scale)
-    assert (scale == 10).all() if divergence == "js" else ((scale >= 1e-3) & (scale < 10) & (scale != 1)).all()
+    assert (scale > 5).all() if divergence == "js" else (scale < 0.1).all()
 
 
 def test_settings_are_checked():
