@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dac.cli import enable_compilation_cache
 from dac.config import resolve
-from dac.experiments.maze import rows, verdict, write_page
+from dac.experiments.maze import groups_of, rows, verdict, write_page
 from dac.progress import ProgressBar
 from dac.training.run import run
 from dac.types import UsageError
@@ -43,9 +43,10 @@ def main() -> int:
     except UsageError as error:
         print(f"dac: {error}", file=sys.stderr)
         return 2
-    for line in rows(finished):
+    groups = groups_of(finished)
+    for line in rows(groups):
         print(f"{line[0]:8} visited {line[2]} cells, {line[4]} reached the far room")
-    print(f"{verdict(finished)}\nopen {path}")
+    print(f"{verdict(groups)}\nopen {path}")
     return 0
 
 

@@ -54,11 +54,12 @@ def test_demo_writes_everything(tmp_path, monkeypatch, capsys):
     assert page.count("data:image/png;base64,") == 2
     assert 'src="http' not in page
     run = Run(tmp_path / "run")
-    assert list(groups_of(run)) == ["DAC 0.5", "SAC"]
-    table = rows(run)
+    groups = groups_of(run)
+    assert list(groups) == ["DAC 0.5", "SAC"]
+    table = rows(groups)
     visited = [m["visited_cells"] for m in run.summary["members"]]
     assert table[0][2] == f"{np.mean(visited[:2]):.0f} ± {np.std(visited[:2]):.0f}"
-    assert f"{np.mean(visited[:2]) / np.mean(visited[2:]):.2f} times" in verdict(run)
+    assert f"{np.mean(visited[:2]) / np.mean(visited[2:]):.2f} times" in verdict(groups)
     for name in ("curves.png", "visits.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
@@ -68,17 +69,23 @@ def test_the_published_maze_numbers_are_those_of_the_raw_data():
     from pathlib import Path
 
     root = Path(__file__).parents[1]
-    run = Run(root / "results" / "maze")
+    maze = root / "results" / "maze"
+    run = Run(maze)
+    others = [Run(maze / name) for name in ("sac-div-kl", "sac-div-js", "rnd", "maxent-state")]
     quoted = (root / "results" / "README.md").read_text()
-    for line in rows(run):
+    groups = groups_of(run, *others)
+    assert len(groups) == 6
+    for line in rows(groups):
         low, high = line[3].strip("[]").split(", ")
         assert f"| {line[0]} | {line[2]} | {low} to {high} | {line[4]} |" in quoted
-    ratio = verdict(run).split("visited ")[1].split(" times")[0]
+    ratio = verdict(groups).split("visited ")[1].split(" times")[0]
     assert f"DAC visits {ratio} times as many cells" in quoted
     assert float(ratio) >= 1.4
-    members = run.summary["members"]
-    assert [m["steps"] for m in members] == [300_000] * 60
-    assert (run.visits["first_visit"] >= 0).sum(axis=1).tolist() == [m["visited_cells"] for m in members]
+    for each in (run, *others):
+        members = each.summary["members"]
+        assert [m["steps"] for m in members] == [300_000] * len(members)
+        assert sorted(m["seed"] for m in members) == sorted([*range(30)] * (len(members) // 30))
+        assert (each.visits["first_visit"] >= 0).sum(axis=1).tolist() == [m["visited_cells"] for m in members]
 
 
 def test_the_other_published_numbers_are_those_of_the_raw_data():

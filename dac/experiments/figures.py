@@ -31,16 +31,20 @@ def visited_curve(first_visit: np.ndarray, steps: np.ndarray) -> np.ndarray:
 def draw_visited(groups: Mapping[str, np.ndarray], steps: int) -> Figure:
     """Number of visited cells over time, one line per group of members (`first_visit` of each)."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
+        figure, axes = plt.subplots(figsize=(7.4, 3.8) if len(groups) > 2 else (5.2, 3.4), layout="constrained")
         grid = np.linspace(0, steps, 201)
         for (label, first_visit), colour in zip(groups.items(), COLOURS, strict=False):
             curves = visited_curve(first_visit, grid)
             mean, deviation = curves.mean(axis=0), curves.std(axis=0)
             axes.plot(grid / 1000, mean, color=colour, label=f"{label} ({len(curves)} seeds)")
-            axes.fill_between(grid / 1000, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0)
+            alpha = 0.2 if len(groups) <= 2 else 0.08  # many bands lie over one another
+            axes.fill_between(grid / 1000, mean - deviation, mean + deviation, color=colour, alpha=alpha, linewidth=0)
         axes.set(xlabel="environment steps (thousands)", ylabel="visited cells (of 9225)", ylim=(0, None))
         axes.margins(x=0)
-        axes.legend(loc="upper left")
+        if len(groups) > 2:
+            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        else:
+            axes.legend(loc="upper left")
     return figure
 
 
