@@ -34,6 +34,7 @@ test-slow: setup ## the tests that train for minutes
 
 bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matrix product, to SBX, to Stable-Baselines3
 	$(BIN)/python bench/update.py --members 1,4
+	$(BIN)/python bench/density.py --members 1,4
 	$(BIN)/python bench/maze.py
 	$(BIN)/python bench/robots.py
 	$(BIN)/python bench/robots.py --replay host

@@ -94,6 +94,7 @@ def test_lists(capsys):
         ("train dac maze --seeds 5:2", "bad seeds"),
         ("train dac maze --seeds x", "bad seeds"),
         ("train dac maze --alhpa 1", "did you mean --alpha"),
+        ("train --bonus rnd dac maze --alpha 2", "alpha must be a number from 0 to 1"),
         ("train sac maze --clip 1", "unknown argument '--clip'"),
         ("train dac maze --steps many", "steps must be a whole number"),
         ("train dac maze --config nowhere.toml", "no such file"),

@@ -23,7 +23,7 @@ class FixedSigmaPolicy(AbstractPolicy):
     """pi(a|s): tanh(mu(s)) + sigma * noise, cut to [-1, 1].
 
     The noise is added after the tanh. Inside it, as in SAC, a policy that no entropy keeps from saturating would have
-    little of it left: in short runs in the maze, up to 97% of the actions came to stand at +-1.
+    little of it left: in 6 of 8 short runs in the maze, more than 90% of the actions came to stand beyond +-0.99.
     """
 
     mlp: MLP
