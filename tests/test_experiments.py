@@ -116,3 +116,25 @@ def test_the_other_published_numbers_are_those_of_the_raw_data():
         means = pendulum["return"][:, members].mean(axis=1)
         assert f"{means[-1]:.1f}" in quoted
         assert (means[pendulum["step"][:, 0] >= 8000] > -200).all()
+
+
+def test_the_published_baselines_are_those_of_the_raw_data():
+    from pathlib import Path
+
+    results = Path(__file__).parents[1] / "results"
+    quoted = (results / "README.md").read_text()
+    folders = sorted(path.parent for path in (results / "baselines").glob("*/metrics.csv"))
+    assert len(folders) == 8
+    for folder in folders:
+        run = Run(folder)
+        metrics = run.metrics
+        assert len(run.members) == 5
+        mean, deviation = metrics["return"].mean(axis=1), metrics["return"][-1].std()
+        digits = 1 if "pendulum" in folder.name else 0
+        last = f"{mean[-1]:.{digits}f} ± {deviation:.{digits}f} | {mean.max():.{digits}f}"
+        (line,) = [line for line in quoted.splitlines() if line.startswith(f"| `{folder.name}`")]
+        assert f"| {metrics['step'][-1, 0]:.0f} | {last} |" in line
+        if digits:
+            assert mean[-1] > -200
+        else:
+            assert mean[-1] > float(line.split("|")[-2])
