@@ -191,7 +191,8 @@ def resolve(
             raise UsageError(f"{name} must be from 0 to {MAX_STEPS}, not {loop[name]}")
     training = Training(**loop)
     config = RunConfig(algorithm, task, parse_seeds(0 if seeds is None else seeds), hyper, training)
-    config.schedule()  # checks that the parts fit together
+    if config.schedule().rollout and training.random_steps:  # the schedule checks that the parts fit together
+        raise UsageError(f"random_steps must be 0 for {algorithm}, which learns from what its own policy did")
     config.make_algorithm()
     return config
 

@@ -87,3 +87,14 @@ def unpack(row: Float[Array, "*axes row"], spec: EnvSpec) -> Transition:
 def float_dtype() -> jnp.dtype:
     """The float type in force: float32, or float64 once `jax_enable_x64` is on."""
     return jax.dtypes.canonicalize_dtype(jnp.float64)
+
+
+RECENT, BONUS, AUTO_ENCODER = 0x4ECE0000, 0x60405000, 0x7AE00000
+
+
+def side_key(key: PRNGKey, purpose: int) -> PRNGKey:
+    """A key beside one that is also used as it is, so that what is drawn from that does not change.
+
+    `fold_in(key, i)` is `split(key)[i]`: the purposes are numbers far beyond every split.
+    """
+    return jax.random.fold_in(key, purpose)

@@ -18,14 +18,6 @@ from dac.types import Metrics, PRNGKey, Transition
 LOG_STD_MIN, LOG_STD_MAX = -4.0, 15.0  # BCQ's
 
 
-def side_key(key: PRNGKey) -> PRNGKey:
-    """A key beside one that is also used as it is, so that what is drawn from that does not change.
-
-    `fold_in(key, i)` is `split(key)[i]`: the number is far beyond every split.
-    """
-    return jax.random.fold_in(key, 0x7AE00000)
-
-
 class ConditionalVAE(eqx.Module):
     """q'(a|s): a latent z ~ N(0, I) of twice the action's size, decoded to a = tanh(g(s, z))."""
 

@@ -10,7 +10,8 @@ import pytest
 
 from dac.learner import Learner
 from dac.types import Transition
-from dac.vae import ConditionalVAE, learn_and_draw, side_key
+from dac.types import AUTO_ENCODER, BONUS, RECENT, side_key
+from dac.vae import ConditionalVAE, learn_and_draw
 
 KL_WEIGHT, NOISE = 0.5, 1.0  # DAC's defaults
 
@@ -124,4 +125,6 @@ def test_the_side_key_is_none_of_the_splits():
     key = jax.random.key(4)
     splits = {tuple(k) for k in np.asarray(jax.random.key_data(jax.random.split(key, 64))).tolist()}
     assert tuple(np.asarray(jax.random.key_data(jax.random.fold_in(key, 1))).tolist()) in splits
-    assert tuple(np.asarray(jax.random.key_data(side_key(key))).tolist()) not in splits
+    sides = {tuple(np.asarray(jax.random.key_data(side_key(key, p))).tolist()) for p in (AUTO_ENCODER, BONUS, RECENT)}
+    assert len(sides) == 3
+    assert not sides & splits

@@ -11,13 +11,12 @@ import dataclasses
 from typing import Any, Generic, Self
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dac.algorithms.base import AbstractOffPolicy, Recent, State
 from dac.networks import AbstractPolicy
-from dac.types import EnvSpec, Metrics, PRNGKey, Transition
+from dac.types import BONUS, EnvSpec, Metrics, PRNGKey, Transition, side_key
 
 
 class AbstractBonus(eqx.Module, Generic[State]):
@@ -81,7 +80,7 @@ class WithBonus(AbstractOffPolicy[WithBonusState]):
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> WithBonusState:
         # the algorithm's key is untouched: with and without a bonus, the same networks
-        return WithBonusState(self.algorithm.init(key, spec), self.bonus.init(jax.random.fold_in(key, 1), spec))
+        return WithBonusState(self.algorithm.init(key, spec), self.bonus.init(side_key(key, BONUS), spec))
 
     def policy(self, state: WithBonusState) -> AbstractPolicy:
         return self.algorithm.policy(state.algorithm)

@@ -24,8 +24,8 @@ from dac.networks import (
     sigma_saturation,
     twin_values,
 )
-from dac.types import EnvSpec, Metrics, PRNGKey, Transition
-from dac.vae import ConditionalVAE, learn_and_draw, side_key
+from dac.types import AUTO_ENCODER, EnvSpec, Metrics, PRNGKey, Transition, side_key
+from dac.vae import ConditionalVAE, learn_and_draw
 
 
 class DACState(eqx.Module):
@@ -89,7 +89,7 @@ class DAC(AbstractOffPolicy[DACState]):
             value_target=value,  # the authors' code starts from one EMA step towards another network; we copy
             ratio=Learner.create(ActionValue(ratio_key, *sizes)),
             mixing=Learner.create(MixingWeight(mixing_key, spec.obs_size, self.hidden)) if self.adapt else None,
-            vae=Learner.create(ConditionalVAE(side_key(key), *sizes)) if self.q_window else None,
+            vae=Learner.create(ConditionalVAE(side_key(key, AUTO_ENCODER), *sizes)) if self.q_window else None,
         )
 
     def policy(self, state: DACState) -> SquashedGaussianPolicy:
@@ -185,7 +185,13 @@ class DAC(AbstractOffPolicy[DACState]):
             return None, batch.action, {}
         assert recent is not None
         vae, drawn, metrics = learn_and_draw(
-            state.vae, recent.batch, batch.obs, side_key(key), self.learning_rate, self.q_kl_weight, self.q_noise
+            state.vae,
+            recent.batch,
+            batch.obs,
+            side_key(key, AUTO_ENCODER),
+            self.learning_rate,
+            self.q_kl_weight,
+            self.q_noise,
         )
         return vae, jnp.where(recent.whole, batch.action, drawn), metrics
 

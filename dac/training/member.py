@@ -26,7 +26,7 @@ from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOn
 from dac.networks import AbstractPolicy
 from dac.population import MEASURE, TRAIN, each_member, stream
 from dac.training.schedule import Schedule
-from dac.types import EnvSpec, Metrics, PRNGKey, float_dtype, row_size, unpack
+from dac.types import RECENT, EnvSpec, Metrics, PRNGKey, float_dtype, row_size, side_key, unpack
 
 State = TypeVar("State", bound=eqx.Module)
 Step = Int[Array, ""]
@@ -66,7 +66,7 @@ def batch_positions(algorithm: AbstractOffPolicy, capacity: int, stored: Step, k
     drawn = replay.sample_indices(capacity, stored, key, algorithm.batch_size)
     if not algorithm.recent:
         return drawn
-    recent_key = jax.random.fold_in(key, 1)  # leaves the batch itself as it would be without
+    recent_key = side_key(key, RECENT)  # leaves the batch itself as it would be without
     recent = replay.sample_indices(capacity, stored, recent_key, algorithm.batch_size, algorithm.recent)
     return jnp.concatenate([drawn, recent])
 

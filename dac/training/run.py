@@ -99,9 +99,11 @@ def continue_run(directory: Path, steps: int | None, make_progress: Callable[[Ru
 def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     """The loop that fits the task, and the memory it needs; refuses, with the figures, a replay that fits nowhere."""
     task, members, schedule = find_task(config.task), config.members(), config.schedule()
-    on_host, on_nan = task.host is not None, config.training.on_nan
+    # a rollout is small and read as a whole: what learns on-policy has it on the device
+    on_host, on_nan = task.host is not None and not schedule.rollout, config.training.on_nan
     spec = task.spec()
-    place = place_replay(config.training.replay, len(members), schedule, spec, on_host=on_host)
+    wanted = config.training.replay if on_host else "auto"
+    place = place_replay(wanted, len(members), schedule, spec, on_host=on_host)
     memory = describe_replay(place, len(members), schedule, spec)
     algorithm = config.make_algorithm()
     if task.device is not None:

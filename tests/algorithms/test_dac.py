@@ -18,8 +18,8 @@ from dac.networks import Gaussian, twin_values
 from dac.population import grid
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
-from dac.types import EnvSpec, Transition
-from dac.vae import learn_and_draw, side_key
+from dac.types import AUTO_ENCODER, EnvSpec, Transition, side_key
+from dac.vae import learn_and_draw
 from tests.common import schedule, tiny
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
@@ -239,7 +239,7 @@ def test_with_a_window_the_auto_encoders_actions_stand_for_the_rings(x64):
     state = algorithm.init(jax.random.key(5), SPEC)
     batch, key = make_batch(7, size=6), jax.random.key(11)
     recent = Recent(make_batch(8, size=6), jnp.array(False))
-    vae, drawn, _ = learn_and_draw(state.vae, recent.batch, batch.obs, side_key(key), 1e-3, 0.5, 1.0)
+    vae, drawn, _ = learn_and_draw(state.vae, recent.batch, batch.obs, side_key(key, AUTO_ENCODER), 1e-3, 0.5, 1.0)
     assert (jnp.abs(drawn - batch.action) > 1e-3).all()
     new, target = reference_update(algorithm, state, batch, key, drawn)
     found, metrics = jax.jit(algorithm.update)(state, batch, key, recent)
