@@ -113,7 +113,8 @@ def main() -> None:
     parser.add_argument("--algorithm", choices=["ppo", "td3"], required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, help="environment steps (default: 200,000 for ppo, 20,000 for td3)")
-    parser.add_argument("--episodes", type=int, default=10)
+    # returns of single episodes have a standard deviation of some 90: ten of them would drown the seeds
+    parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("results/baselines/pendulum-sb3.csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)

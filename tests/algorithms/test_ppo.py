@@ -202,15 +202,19 @@ def reference_update(ppo, state, rollout, key):
             rows.append((obs, action, value[t, e], advantage[t, e], density(net, obs, action)))
 
     def loss(net, batch):
-        mean, std = np.mean([row[3] for row in batch]), np.std([row[3] for row in batch])
+        advantages = jnp.array([row[3] for row in batch])
+        mean, std = jnp.mean(advantages), jnp.std(advantages)
         total = 0.0
         for obs, action, old_value, advantage, old_density in batch:
             normal = (advantage - mean) / (std + 1e-8)
             ratio = density(net, obs, action) / old_density
-            total -= min(ratio * normal, min(max(ratio, 1 - ppo.clip), 1 + ppo.clip) * normal)
+            near = jnp.where(ratio < 1 - ppo.clip, 1 - ppo.clip, jnp.where(ratio > 1 + ppo.clip, 1 + ppo.clip, ratio))
+            total -= jnp.where(ratio * normal < near * normal, ratio * normal, near * normal)
             v, target = forward(net.value, obs)[0], advantage + old_value
-            held = min(max(v, old_value - ppo.value_clip), old_value + ppo.value_clip)
-            total += ppo.value_coefficient * 0.5 * max((v - target) ** 2, (held - target) ** 2)
+            low, high = old_value - ppo.value_clip, old_value + ppo.value_clip
+            held = jnp.where(v < low, low, jnp.where(v > high, high, v))
+            plain, clipped = (v - target) ** 2, (held - target) ** 2
+            total += ppo.value_coefficient * 0.5 * jnp.where(plain > clipped, plain, clipped)
         entropy = sum(0.5 * jnp.log(2 * jnp.pi * jnp.e * jnp.exp(s) ** 2) for s in net.log_sigma)
         return total / len(batch) - ppo.entropy_coefficient * entropy
 
@@ -218,11 +222,11 @@ def reference_update(ppo, state, rollout, key):
     parameters, structure = jax.tree.flatten(net)
     adam = state.learner.opt_state
     first, second, steps = jax.tree.leaves(adam.mu), jax.tree.leaves(adam.nu), int(adam.count)
-    norms = []
+    norms, gradient_of = [], jax.jit(jax.grad(loss))
     for epoch_key in jax.random.split(key, ppo.epochs):
         order = np.asarray(jax.random.permutation(epoch_key, time * envs)).reshape(ppo.minibatches, -1)
         for chosen in order:
-            gradient = jax.tree.leaves(jax.grad(loss)(structure.unflatten(parameters), [rows[i] for i in chosen]))
+            gradient = jax.tree.leaves(gradient_of(structure.unflatten(parameters), [rows[i] for i in chosen]))
             norms.append(np.sqrt(sum(float((g**2).sum()) for g in gradient)))
             gradient = [g * min(1, ppo.max_norm / norms[-1]) for g in gradient]
             steps += 1
