@@ -9,8 +9,7 @@ import optax
 import pytest
 
 from dac.learner import Learner
-from dac.types import Transition
-from dac.types import AUTO_ENCODER, BONUS, RECENT, side_key
+from dac.types import AUTO_ENCODER, BONUS, RECENT, Transition, side_key
 from dac.vae import ConditionalVAE, learn_and_draw
 
 KL_WEIGHT, NOISE = 0.5, 1.0  # DAC's defaults

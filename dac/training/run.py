@@ -102,7 +102,7 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host, on_nan = task.host is not None and not schedule.rollout, config.training.on_nan
     spec = task.spec()
-    wanted = config.training.replay if on_host else "auto"
+    wanted = "auto" if schedule.rollout else config.training.replay
     place = place_replay(wanted, len(members), schedule, spec, on_host=on_host)
     memory = describe_replay(place, len(members), schedule, spec)
     algorithm = config.make_algorithm()
