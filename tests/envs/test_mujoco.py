@@ -28,6 +28,7 @@ from dac.envs.mujoco import (
 )
 from dac.envs.registration import IDS, register
 from dac.types import UsageError
+from tests.common import can_draw
 
 SIZES = {"HalfCheetah": (17, 6), "Hopper": (11, 3), "Walker2d": (17, 6), "Ant": (105, 8), "HumanoidStandup": (348, 17)}
 
@@ -359,15 +360,6 @@ def registered():
     register()
     register()  # again, without a warning about overriding
     return list(IDS)
-
-
-def can_draw() -> bool:
-    """Whether this machine has OpenGL at all; asked in another process, where a failure leaves nothing behind."""
-    program = (
-        "import gymnasium; from dac.envs.registration import register; register();"
-        "env = gymnasium.make('dac/Hopper-v0', render_mode='rgb_array'); env.reset(); env.render(); env.close()"
-    )
-    return subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True).returncode == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m:UserWarning")
