@@ -1,14 +1,17 @@
-"""Compiled programs are kept between runs."""
+"""Compiled programs are kept between runs, and compiled quickly: tests run each of them for a moment only."""
 
 import os
 from pathlib import Path
+
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"  # before JAX starts; for subprocesses too
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax
 import pytest
 
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax-cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-os.environ.setdefault("MPLBACKEND", "Agg")
 
 
 @pytest.fixture
