@@ -7,8 +7,8 @@ FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"  # before JAX starts; for subprocesses too
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import jax
-import pytest
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax-cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,7 +144,7 @@ def test_no_traceback_from_the_installed_program(tmp_path):
 def damage(finished, tmp_path, name, content):
     copy = tmp_path / "copy"
     copy.mkdir()
-    for path in finished.iterdir():
+    for path in filter(Path.is_file, finished.iterdir()):
         (copy / path.name).write_bytes(path.read_bytes())
     if content is None:
         (copy / name).unlink()

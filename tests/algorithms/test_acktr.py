@@ -210,6 +210,7 @@ def test_twenty_five_value_updates_and_one_policy_update_per_rollout():
     assert int(state.policy_optimiser.kfac.count) == 2
 
 
+@pytest.mark.slow
 def test_divergence_of_one_update_stays_near_the_clip():
     """However long the step: clip / 2 to second order and by the factors, so in truth not far from it."""
     for clip in (0.001, 0.01):
@@ -242,6 +243,7 @@ def test_nothing_measured_is_not_nan():
     assert float(metrics["sigma"]) == 1
 
 
+@pytest.mark.slow
 def test_acktr_learns_a_probe_with_a_known_answer(tmp_path):
     """See s, act s/2, for all of three seeds; and what was learnt survives a file, its statistics with it."""
     rollout = 500

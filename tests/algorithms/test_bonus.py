@@ -187,6 +187,7 @@ class Constant(StateEntropy):
         return state, jnp.arange(1.0, len(batch.reward) + 1), {}
 
 
+@pytest.mark.slow
 def test_the_algorithm_learns_from_reward_plus_bonus():
     batch, key = make_batch(), jax.random.key(4)
     for algorithm in (SAC(**SMALL), tiny(), FixedSigma(**SMALL)):
@@ -276,6 +277,7 @@ def test_refresh_comes_at_the_first_update_and_then_every_so_many_steps():
 
 @pytest.mark.parametrize("algorithm", ["dac", "sac"])
 @pytest.mark.parametrize("bonus", ["rnd", "maxent-state"])
+@pytest.mark.slow
 def test_a_bonus_goes_with_other_algorithms(tmp_path, algorithm, bonus):
     """Through `dac.train`, on the host, with the ring in either place: the same curves, and the bonus is paid."""
     small = {"bonus_hidden": (8, 8)} if bonus == "rnd" else {"bonus_window": 120, "bonus_refresh": 50}
@@ -297,6 +299,7 @@ def test_a_bonus_goes_with_other_algorithms(tmp_path, algorithm, bonus):
 
 
 @pytest.mark.parametrize("bonus", ["rnd", "maxent-state"])
+@pytest.mark.slow
 def test_the_maze_has_a_bonus_of_its_own(tmp_path, bonus):
     """The named algorithms in the device loop: sigma swept, metrics named, policies saved with their sigma."""
     small = {"bonus_hidden": (8, 8)} if bonus == "rnd" else {"bonus_window": 120, "bonus_refresh": 50}
@@ -316,6 +319,7 @@ def test_the_maze_has_a_bonus_of_its_own(tmp_path, bonus):
 
 
 @pytest.mark.parametrize("bonus", ["rnd", "maxent-state"])
+@pytest.mark.slow
 def test_host_members_do_not_depend_on_each_other(x64, bonus):
     """Member k of three equals its solo run, bonus included: Hopper's 11 entries, projected to five."""
     small = {"bonus_hidden": (8, 8)} if bonus == "rnd" else {"bonus_window": 60, "bonus_refresh": 40}
@@ -416,6 +420,7 @@ def test_the_policy_is_a_gaussian_of_fixed_width():
     np.testing.assert_allclose(np.sqrt(((1 - actions[actions < 1]) ** 2).mean()), 0.3, atol=0.01)
 
 
+@pytest.mark.slow
 def test_fixed_sigma_learns_a_probe_with_a_known_answer():
     """See s, act s/2: all five seeds."""
     agent = FixedSigma(hidden=(32, 32), batch_size=64, learning_rate=1e-3)

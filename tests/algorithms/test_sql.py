@@ -224,6 +224,7 @@ def test_it_acts_by_sampling_also_where_it_does_not_explore():
 
 
 @pytest.mark.parametrize("terminates", [False, True])
+@pytest.mark.slow
 def test_a_time_out_bootstraps_and_a_termination_does_not(terminates):
     """Reward 1 per step, gamma 1/2, two steps: 1 / (1 - 1/2) = 2, or Q = 1 + 1/2 * 1/2 * Q = 4/3.
     Rewards are 100 times the entropy, which adds less than 0.01."""
@@ -235,6 +236,7 @@ def test_a_time_out_bootstraps_and_a_termination_does_not(terminates):
     np.testing.assert_allclose(loop.measure()["q_mean"] * 0.01, 4 / 3 if terminates else 2.0, atol=0.05)
 
 
+@pytest.mark.slow
 def test_it_learns_a_probe_with_a_known_answer():
     """See s, act s/2, as a sample of exp(-100 (a - s/2)^2): its mean return is -1/200."""
     agent = SoftQLearning(beta=0.01, hidden=(32, 32), batch_size=64, learning_rate=1e-3)
@@ -253,6 +255,7 @@ def test_it_learns_a_probe_with_a_known_answer():
             assert float(actions.std()) > 0.01
 
 
+@pytest.mark.slow
 def test_member_k_of_a_population_equals_the_solo_run(x64):
     members = [Member(0, {"beta": 1.0}), Member(0, {"beta": 0.2}), Member(7, {"beta": 1.0})]
     agent = tiny(target_every=30)

@@ -161,6 +161,7 @@ def test_a_time_out_bootstraps_and_a_termination_does_not(terminates):
     np.testing.assert_allclose(loop.measure()["q_mean"], 4 / 3 if terminates else 2.0, atol=0.05)
 
 
+@pytest.mark.slow
 def test_it_learns_a_probe_with_a_known_answer():
     """See s, act s/2: all five seeds."""
     agent = TD3(hidden=(32, 32), batch_size=64, learning_rate=1e-3)
@@ -178,6 +179,7 @@ def test_it_learns_a_probe_with_a_known_answer():
             assert float(action[0]) == pytest.approx(s / 2, abs=0.12)
 
 
+@pytest.mark.slow
 def test_member_k_of_a_population_equals_the_solo_run(x64):
     """100 updates in float64 with every hyperparameter of its own, the exploration noise among them."""
     members = [

@@ -21,7 +21,8 @@ from dac.training.host import HostLoop
 from dac.training.record import Recorder
 from dac.types import UsageError
 
-TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "random_steps": 30, "seeds": [0, 1, 2]}
+# one capacity for all, so that the tests share compiled programs
+TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "random_steps": 30, "seeds": [0, 1, 2], "capacity": 80}
 ON_POLICY = {"hidden": (8, 8), "rollout": 40, "minibatches": 4, "epochs": 2, "random_steps": 0, "seeds": [0, 1, 2]}
 EVERY = {
     "dac": TINY | {"alpha": "adapt"},
@@ -58,9 +59,16 @@ def killed_and_resumed(algorithm, task, out, monkeypatch, kill_at, **settings):
     return dac.resume(out)
 
 
-@pytest.mark.parametrize("task", ["maze", "SparseHopper"])
+QUICK = [("dac", "maze"), ("dac", "SparseHopper"), ("ppo", "maze")]
+
+
 @pytest.mark.parametrize(
-    "algorithm", [pytest.param(n, marks=() if n in ("dac", "ppo") else pytest.mark.slow) for n in ALGORITHMS]
+    ("algorithm", "task"),
+    [
+        pytest.param(name, task, marks=() if (name, task) in QUICK else pytest.mark.slow)
+        for name in ALGORITHMS
+        for task in ("maze", "SparseHopper")
+    ],
 )
 def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path, monkeypatch, algorithm, task):
     """Three members, both loops, every algorithm, alpha-adaptation on; checkpoints between the evaluations."""
@@ -76,7 +84,7 @@ def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path, monkeypatch, algori
 
 def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
     """The ring grows with the number of steps: its rows move to where the longer run has them."""
-    settings = TINY | {"steps": 240, "eval_every": 60, "checkpoint_every": 100}
+    settings = TINY | {"steps": 240, "eval_every": 60, "checkpoint_every": 100, "capacity": 10_000}
     whole = dac.train("sac", "maze", out=tmp_path / "whole", **settings)
     short = dac.train("sac", "maze", out=tmp_path / "short", **settings | {"steps": 120})
     longer = dac.load(short.directory).resume(steps=240)
@@ -185,7 +193,7 @@ OPTIONS = ["--hidden", "8,8", "--batch-size", "16", "--update-after", "50", "--r
 OPTIONS += ["--eval-every", "100"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_saves_and_the_rest_follows(tmp_path, number):
     options = [*OPTIONS, "--steps", 6000, "--checkpoint-every", 1000, "--alpha", "adapt"]
     whole = start("train", "dac", "SparseHopper", *options, "--out", tmp_path / "whole")
