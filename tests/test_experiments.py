@@ -119,6 +119,7 @@ def test_the_other_published_numbers_are_those_of_the_raw_data():
 
 
 def test_the_published_baselines_are_those_of_the_raw_data():
+    import csv
     from pathlib import Path
 
     results = Path(__file__).parents[1] / "results"
@@ -138,3 +139,11 @@ def test_the_published_baselines_are_those_of_the_raw_data():
             assert mean[-1] > -200
         else:
             assert mean[-1] > float(line.split("|")[-2])
+    with open(results / "baselines" / "pendulum-sb3.csv", newline="") as file:
+        peers = list(csv.DictReader(file))
+    for name in ("td3", "ppo"):
+        theirs = np.array([float(row["mean_return"]) for row in peers if row["algorithm"] == name])
+        ours = Run(results / "baselines" / f"pendulum-{name}").metrics["return"][-1]
+        assert len(theirs) == 5
+        assert f"| {ours.mean():.1f} ± {ours.std():.1f} | {theirs.mean():.1f} ± {theirs.std():.1f} |" in quoted
+        assert abs(ours.mean() - theirs.mean()) < max(ours.std(), theirs.std())
