@@ -264,7 +264,9 @@ def pendulum_loop_with_its_ring_on_the_host(agent, sched):
     return HostLoop(agent, lambda n: make_gymnasium("Pendulum-v1", n), members, sched, host_replay=True)
 
 
-@pytest.mark.parametrize("make", [maze_loop, pendulum_loop, pendulum_loop_with_its_ring_on_the_host])
+@pytest.mark.parametrize(
+    "make", [maze_loop, pendulum_loop, pytest.param(pendulum_loop_with_its_ring_on_the_host, marks=pytest.mark.slow)]
+)
 def test_a_window_over_the_whole_ring_is_plain_dac(make):
     """Bit for bit, also once a ring of 60 has been written over twice; and the auto-encoder learned meanwhile."""
     sched = schedule(150, capacity=60, update_after=30)
@@ -283,6 +285,7 @@ def test_a_window_over_the_whole_ring_is_plain_dac(make):
 
 
 @pytest.mark.parametrize("task", ["maze", "gym:Pendulum-v1"])
+@pytest.mark.slow
 def test_a_run_with_such_a_window_records_the_same(tmp_path, task):
     settings = {"hidden": (8, 8), "batch_size": 16, "steps": 200, "eval_every": 100, "update_after": 50}
     runs = [dac.train("dac", task, out=tmp_path / str(w), q_window=w, **settings) for w in (0, 1_000_000)]
