@@ -177,7 +177,7 @@ def run_valid(request):
         assert all(member["steps"] == 20 for member in run.summary["members"])
 
 
-@settings(fuzzing, max_examples=3)
+@settings(fuzzing, max_examples=2)
 @given(valid_requests())
 def test_valid_requests_run(request):
     run_valid(request)

@@ -296,6 +296,7 @@ def test_a_run_with_such_a_window_records_the_same(tmp_path, task):
         assert {name: windowed[name] for name in plain} == plain
 
 
+@pytest.mark.slow
 def test_a_small_window_is_plain_dac_until_it_is_full():
     """40 transitions: the same as without up to the update that sees 41, and another agent, finite, after it."""
     sched = schedule(150, update_after=30)
