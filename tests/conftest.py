@@ -19,3 +19,10 @@ def x64():
     """Double precision for one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fresh_programs():
+    """Forget compiled programs after each file: thousands of them in one process exhaust its memory mappings."""
+    yield
+    jax.clear_caches()

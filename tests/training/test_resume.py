@@ -259,7 +259,7 @@ def test_a_disk_that_fills_up(tmp_path):
 
     options = [*OPTIONS, "--steps", 300, "--checkpoint-every", 100]
     run = tmp_path / "run"
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     process = subprocess.Popen(
         command("train", "dac", "maze", *options, "--out", run),
         stderr=subprocess.PIPE, text=True, preexec_fn=limit, env=environment,
