@@ -252,18 +252,18 @@ def test_kill_minus_nine_at_random_instants(tmp_path, task, kills):
 def test_a_disk_that_fills_up(tmp_path):
     """Files may have 60 kB: the policies and small files fit, a checkpoint does not. Training ends and says so."""
 
-    def limit():
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
-
+    # the limit is set by the new process itself: what runs between fork and exec would warn of JAX's threads
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000));"
+    program += "from dac.cli import main; sys.exit(main())"
     options = [*OPTIONS, "--steps", 300, "--checkpoint-every", 100]
     run = tmp_path / "run"
-    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     process = subprocess.Popen(
-        command("train", "dac", "maze", *options, "--out", run),
-        stderr=subprocess.PIPE, text=True, preexec_fn=limit, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-c", program, "train", "dac", "maze", *map(str, options), "--out", str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
+    )
     _, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     assert error.count("File too large; training goes on, the last good checkpoint is none") == 3, error
