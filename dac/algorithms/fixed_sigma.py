@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
 from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import MLP, AbstractPolicy, ActionValue, StateValue, policy_values, twin_values
+from dac.networks import MLP, AbstractPolicy, ActionValue, StateValue, action_saturation, policy_values, twin_values
 from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition
 
 
@@ -125,6 +125,6 @@ class FixedSigma(AbstractOffPolicy[FixedSigmaState]):
             "value_loss": loss_v,
             "q_mean": jnp.mean(twins),
             "v_mean": jnp.mean(v),
-            "action_saturation": jnp.mean(jnp.abs(mean) > 0.99, dtype=v.dtype),
+            "action_saturation": action_saturation(mean),
         }
         return new_state, metrics
