@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c1e21; --soft: #5b6169; --line: #d9dce0; --back: #ffffff; --card: #f6f7f8 }
@@ -26,13 +30,39 @@ pre { background: var(--card); border-radius: 6px; padding: .7rem .9rem; overflo
 
 def page(title: str, body: Sequence[str]) -> str:
     """A whole document."""
+    return _assemble(title, body, _STYLE)
+
+
+def document(title: str, body: Sequence[str], data: Mapping[str, Any], style: str, script: str) -> str:
+    """A whole document with a script and the data that it draws; numbers that are not finite arrive as null."""
+    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
+    # "<" is written as an escape, so that no name in the data can end the element or open a comment in it
+    block = f'<script type="application/json" id="data">{text.replace("<", chr(92) + "u003c")}</script>'
+    return _assemble(title, [*body, block, f"<script>{script}</script>"], style)
+
+
+def asset(name: str) -> str:
+    """The text of a file that lies beside this module, such as `report.css`."""
+    return resources.files("dac.experiments").joinpath(name).read_text("utf-8")
+
+
+def _assemble(title: str, body: Sequence[str], style: str) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
+
+
+def _finite(value: Any) -> Any:
+    """The same value with None for each NaN or infinity, which JSON has no word for."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def picture(path: Path, description: str) -> str:
