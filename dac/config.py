@@ -77,6 +77,27 @@ class RunConfig:
         lists = {n: tuple(v) if isinstance(v, list | tuple) else (v,) for n, v in swept.items()}
         return grid(self.seeds, lists)
 
+    def alone(self, member: Member) -> RunConfig:
+        """The run that holds this member and no other."""
+        return dataclasses.replace(self, seeds=(member.seed,), hyper={**self.hyper, **member.hyper})
+
+    def floats(self) -> dict[str, Any]:
+        """The hyperparameters in which members of one program may differ."""
+        return {name: self.hyper[name] for name in self._floats()}
+
+    def program(self) -> str:
+        """Tells runs that can share a compiled program and a schedule from others."""
+        floats = self._floats()
+        static = {name: value for name, value in self.hyper.items() if name not in floats}
+        return repr((self.algorithm, self.task, sorted(static.items()), self.training))
+
+    def covers(self, other: RunConfig) -> bool:
+        """Whether this run holds what the other would give: the same, and at least as long."""
+        if self.fingerprint() != other.fingerprint():
+            return False
+        mine, wanted = self.training.steps, other.training.steps
+        return mine == wanted if self._followers() else mine >= wanted
+
     def varied(self) -> list[str]:
         """The hyperparameters that differ between members."""
         floats = self._floats()

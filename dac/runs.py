@@ -37,6 +37,11 @@ class Run:
     def finished(self) -> bool:
         return (self.directory / SUMMARY).is_file()
 
+    def last_checkpoint(self) -> int:
+        """Environment steps per member at the latest checkpoint, 0 if there is none; it is not opened."""
+        steps = [int(path.stem.removeprefix("step-")) for path in self.directory.glob("checkpoint/step-*.json")]
+        return max(steps, default=0) * self.config.training.envs
+
     def resume(self, steps: int | None = None) -> Run:
         """Continue where the last checkpoint left it, to `steps` environment steps per member if given."""
         from dac.training.run import resume

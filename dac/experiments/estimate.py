@@ -1,0 +1,85 @@
+"""How long a plan will take: from runs that were timed on such a machine, or roughly from its matrix product."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from dac.experiments.plan import Job
+from dac.runs import Run
+from dac.types import UsageError
+
+# one update of DAC with 2 x 256 units and batches of 256; on 2 cores and on one H200 an update reaches about this share
+# of the machine's own matrix product (results/bench/)
+UPDATE_FLOPS, EFFICIENCY = 0.9e9, {"cpu": 0.7, "gpu": 0.5}
+WORK = {"dac": 1.0, "sac": 0.65, "sac-div": 1.0, "rnd": 0.9, "maxent-state": 0.8, "td3": 0.6, "sql": 2.0}
+"""An update of each algorithm, in updates of DAC; what learns on-policy does less than a tenth per step."""
+LATENCY = {"cpu": 0.3e-3, "gpu": 0.6e-3}
+"""Seconds that do not shrink with the networks: of an update on a CPU, of a whole population's update on a GPU."""
+HOST_STEP = {"cpu": 50e-6, "gpu": 1.2e-3}
+"""Seconds per step of the loop, and on the CPU per member, to simulate robots and hand transitions over."""
+PROGRAM = 25.0
+"""Seconds to compile a population's programs."""
+
+
+def estimate(jobs: Sequence[Job], runs: Sequence[Run]) -> tuple[list[float], str]:
+    """Seconds for each job, and where that comes from."""
+    known, flops = _timed(runs), 0.0
+    seconds, guessed = [], 0
+    for job in jobs:
+        rate = known.get((job.config.algorithm, job.config.task))
+        if rate is None:
+            flops = flops or matrix_flops()
+            rate, guessed = _guess(job, flops), guessed + 1
+        seconds.append(PROGRAM + job.agent_steps / rate)
+    if not guessed:
+        return seconds, "from runs timed on this kind of machine"
+    measured = len(jobs) - guessed
+    also = f", {measured} of {len(jobs)} from runs timed on this kind of machine" if measured else ""
+    return seconds, f"a rough guess from this machine's matrix product, {flops / 1e9:,.0f} GFLOP/s{also}"
+
+
+def _timed(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
+    """Agent-steps per second by algorithm and task, of runs on the kind of device that is here."""
+    kind, known = jax.devices()[0].device_kind, {}
+    for run in runs:
+        try:
+            summary = run.summary
+        except UsageError:
+            continue
+        if summary["agent_steps_per_second"] and summary["versions"].get("device") == kind:
+            known[run.config.algorithm, run.config.task] = summary["agent_steps_per_second"]
+    return known
+
+
+def _guess(job: Job, flops: float) -> float:
+    """Agent-steps per second."""
+    config, platform = job.config, "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
+    members, envs = len(config.members()), config.training.envs
+    sizes = [*config.hyper["hidden"], *config.hyper["hidden"][-1:]]
+    size = sum(a * b for a, b in itertools.pairwise(sizes)) / (2 * 256**2)
+    batch = config.hyper.get("batch_size", 256) / 256
+    updates = config.training.update_ratio * envs if not config.schedule().rollout else 0.1 * envs
+    work = WORK.get(config.algorithm, 1.0) * UPDATE_FLOPS * size * batch * updates * members
+    iteration = work / (flops * EFFICIENCY[platform])
+    iteration = iteration + LATENCY["cpu"] * members * updates if platform == "cpu" else max(iteration, LATENCY["gpu"])
+    if job.config.task != "maze":
+        iteration += HOST_STEP[platform] * (members * envs if platform == "cpu" else 1)
+    return members * envs / iteration
+
+
+def matrix_flops(size: int = 1024) -> float:
+    """Floating-point operations per second of a matrix product, the best of a few."""
+    matrix = jnp.ones((size, size), jnp.float32)
+    product = jax.jit(lambda a: a @ a)
+    product(matrix).block_until_ready()
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        product(matrix).block_until_ready()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

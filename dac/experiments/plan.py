@@ -1,0 +1,223 @@
+"""What an experiment still needs: members that no finished run holds, packed into populations, and how long it takes.
+
+A member is known by everything that decides its outcome, so a run made for one figure serves another, and a run found
+in any folder counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dac.config import RunConfig, resolve
+from dac.experiments.paper import Experiment, Method
+from dac.runs import Run
+from dac.tasks import find_task
+from dac.training.memory import place_replay
+from dac.types import UsageError
+
+MINIMUM_STEPS = 2000
+MINIMUM_SEEDS = 2  # one seed has no spread
+SMALL, SMALL_SETTINGS = 0.1, {"hidden": (64, 64), "bonus_hidden": (64, 64), "batch_size": 64}
+"""Below this scale a try shows that everything works, not how well, so its networks are small as well."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One method on one task: all its seeds, as a run of its own would have them."""
+
+    task: str
+    method: Method
+    config: RunConfig
+
+    def members(self) -> dict[str, RunConfig]:
+        """Each seed alone, by what identifies it."""
+        singles = (self.config.alone(member) for member in self.config.members())
+        return {single.fingerprint(): single for single in singles}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One population to train, from the start or from where it stopped."""
+
+    config: RunConfig
+    directory: Path
+    methods: tuple[str, ...]
+    """What its members are called in the figures."""
+    done: int = 0
+    """Steps per member that need not be made again."""
+
+    @property
+    def resume(self) -> bool:
+        return (self.directory / "config.toml").exists()
+
+    @property
+    def agent_steps(self) -> int:
+        return len(self.config.members()) * (self.config.training.steps - self.done)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What there is and what is missing."""
+
+    jobs: tuple[Job, ...]
+    found: int
+    """Members that are finished."""
+    wanted: int
+
+    @property
+    def agent_steps(self) -> int:
+        return sum(job.agent_steps for job in self.jobs)
+
+
+def cells_of(experiment: Experiment, scale: float = 1.0) -> list[Cell]:
+    """Every method on every task of an experiment, with a smaller number of steps and seeds for a try."""
+    if not 0 < scale <= 1:
+        raise UsageError(f"scale must be above 0 and at most 1, not {scale:g}")
+    cells = []
+    for task, methods in experiment.panels:
+        for method in methods:
+            seeds = range(min(experiment.seeds, max(MINIMUM_SEEDS, round(experiment.seeds * scale))))
+            given = dict(method.settings)
+            if experiment.steps is not None:
+                given["steps"] = experiment.steps
+            config = resolve(method.algorithm, task, seeds, given)
+            cells.append(Cell(task, method, config if scale == 1 else _shrink(config, scale, given)))
+    return cells
+
+
+def _shrink(config: RunConfig, scale: float, given: dict[str, Any]) -> RunConfig:
+    """Fewer steps; the start must not fill them, and the curve keeps its points."""
+    whole = config.training
+    steps = min(whole.steps, max(MINIMUM_STEPS, round(whole.steps * scale)))
+    small: dict[str, Any] = {
+        "steps": steps,
+        "random_steps": min(whole.random_steps, steps // 10),
+        "update_after": min(whole.update_after, steps // 10),
+        "eval_every": max(1, min(whole.eval_every, steps // 20)),
+    }
+    if scale < SMALL:
+        small |= {name: value for name, value in SMALL_SETTINGS.items() if name in config.hyper}
+    if rollout := config.schedule().rollout:
+        # a rollout of the usual length would be all there is
+        small |= {"rollout": max(whole.envs * 10, min(rollout, steps // 10 // whole.envs * whole.envs))}
+    return resolve(config.algorithm, config.task, config.seeds, given | small)
+
+
+def find_runs(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """Every run directory in and under some folders, and a line for each that cannot be read."""
+    runs, problems, seen = [], [], set()
+    for folder in folders:
+        for path in sorted(folder.rglob("config.toml")):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            try:
+                runs.append(Run(path.parent))
+            except UsageError as error:
+                problems.append(str(error))
+    return runs, problems
+
+
+def make_plan(cells: Sequence[Cell], store: Path, runs: Sequence[Run]) -> Plan:
+    """Everything wanted and not yet finished, as few populations as can share a program; unfinished ones continue."""
+    wanted: dict[str, RunConfig] = {}
+    called: dict[str, str] = {}
+    for cell in cells:
+        for name, single in cell.members().items():
+            called.setdefault(name, cell.method.name)
+            if name not in wanted or wanted[name].training.steps < single.training.steps:
+                wanted[name] = single
+    open_members = dict(wanted)
+    for run in runs:
+        if run.finished:
+            for name in _serves(run.config, open_members):
+                del open_members[name]
+
+    def job(config: RunConfig, directory: Path, done: int = 0) -> Job:
+        names = (config.alone(member).fingerprint() for member in config.members())
+        return Job(config, directory, tuple(dict.fromkeys(called[name] for name in names if name in called)), done)
+
+    jobs = []
+    for run in runs:  # what was begun here goes on, to more steps if they are wanted now
+        if store not in run.directory.parents:
+            continue
+        names = [run.config.alone(member).fingerprint() for member in run.members]
+        steps = max((open_members[name].training.steps for name in names if name in open_members), default=0)
+        longer = run.config if run.config.training.steps >= steps else run.config.with_steps(steps)
+        if served := _serves(longer, open_members):
+            jobs.append(job(longer, run.directory, run.last_checkpoint()))
+            for name in served:
+                del open_members[name]
+    jobs += [job(config, store / _folder(config)) for config in _populations(list(open_members.values()))]
+    return Plan(tuple(jobs), len(wanted) - sum(len(_serves(each.config, wanted)) for each in jobs), len(wanted))
+
+
+def _serves(config: RunConfig, wanted: dict[str, RunConfig]) -> list[str]:
+    """Which wanted members a run of this configuration holds, long enough."""
+    names = []
+    for member in config.members():
+        single = config.alone(member)
+        name = single.fingerprint()
+        if name in wanted and single.covers(wanted[name]):
+            names.append(name)
+    return names
+
+
+def _folder(config: RunConfig) -> str:
+    return f"runs/{config.task}-{config.algorithm}-{config.fingerprint()[:8]}-{config.training.steps}"
+
+
+def _populations(singles: Sequence[RunConfig]) -> list[RunConfig]:
+    """Members that can share a compiled program, as grids of seeds and one hyperparameter."""
+    programs: dict[str, list[RunConfig]] = {}
+    for single in singles:
+        programs.setdefault(single.program(), []).append(single)
+    populations = []
+    for members in programs.values():
+        by_values: dict[tuple, list[RunConfig]] = {}
+        for single in members:
+            by_values.setdefault(tuple(sorted(single.floats().items())), []).append(single)
+        by_seeds: dict[tuple[int, ...], list[RunConfig]] = {}
+        for group in by_values.values():
+            by_seeds.setdefault(tuple(single.seeds[0] for single in group), []).append(group[0])
+        for seeds, groups in by_seeds.items():
+            for config in _grids(groups):
+                populations += _split(dataclasses.replace(config, seeds=seeds))
+    return populations
+
+
+def _grids(singles: Sequence[RunConfig]) -> list[RunConfig]:
+    """As few configurations as cover these values, each with one swept hyperparameter at most."""
+    names = sorted({n for a, b in itertools.pairwise(singles) for n, v in a.floats().items() if b.floats()[n] != v})
+
+    def parts(name: str | None) -> list[list[RunConfig]]:
+        found: dict[tuple, list[RunConfig]] = {}
+        for single in singles:
+            found.setdefault(tuple(v for n, v in single.floats().items() if n != name), []).append(single)
+        return list(found.values())
+
+    best = min([None, *names], key=lambda name: len(parts(name)))
+    grids = []
+    for part in parts(best):
+        values = {} if best is None or len(part) == 1 else {best: tuple(single.floats()[best] for single in part)}
+        grids.append(dataclasses.replace(part[0], hyper=dict(part[0].hyper) | values))
+    return grids
+
+
+def _split(config: RunConfig) -> list[RunConfig]:
+    """Halves of the seeds until the replay of each population fits into memory."""
+    task, schedule = find_task(config.task), config.schedule()
+    on_host = task.host is not None and not schedule.rollout
+    try:
+        place_replay("auto", len(config.members()), schedule, task.spec(), on_host=on_host)
+    except UsageError:
+        if len(config.seeds) == 1:
+            raise
+        half = len(config.seeds) // 2
+        parts = (config.seeds[:half], config.seeds[half:])
+        return [small for seeds in parts for small in _split(dataclasses.replace(config, seeds=seeds))]
+    return [config]

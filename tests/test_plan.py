@@ -1,0 +1,217 @@
+"""What an experiment still needs, against runs that are there, half there or elsewhere."""
+
+import dataclasses
+
+import pytest
+
+import dac
+from dac.config import resolve
+from dac.experiments import plan as planning
+from dac.experiments.estimate import estimate, matrix_flops
+from dac.experiments.paper import EXPERIMENTS, Experiment, Method, find_experiment, published
+from dac.experiments.plan import cells_of, find_runs, make_plan
+from dac.runs import Run
+from dac.training.record import Recorder
+from dac.types import UsageError
+
+SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
+
+
+def method(name, algorithm="dac", **settings):
+    return Method(name, algorithm, SMALL | settings)
+
+
+HALF, MOST, SAC = method("half", alpha=0.5), method("most", alpha=0.8), method("SAC", alpha=1.0)
+
+
+def experiment(*methods, seeds=3, tasks=("maze",)):
+    return Experiment("small", "Small", "none", tuple((task, methods) for task in tasks), seeds=seeds)
+
+
+def plan_for(store, *experiments, sources=(), scale=1.0):
+    runs, problems = find_runs([folder for folder in (store, *sources) if folder.is_dir()])
+    assert not problems
+    return make_plan([cell for e in experiments for cell in cells_of(e, scale)], store, runs)
+
+
+def do(plan):
+    for job in plan.jobs:
+        if job.resume:
+            dac.resume(job.directory, job.config.training.steps)
+        else:
+            dac.training.run.run(job.config, job.directory, dac.training.run.Silence())
+
+
+def contents(plan):
+    return [
+        (job.config.algorithm, job.config.seeds, {n: job.config.hyper[n] for n in job.config.varied()})
+        for job in plan.jobs
+    ]
+
+
+def test_every_experiment_of_the_paper_can_be_planned():
+    names = (
+        "fig1-maze fig2-sparse fig3-divergence fig4-delayed fig5-adaptation fig6-q-speed table-sparse table-delayed "
+    )
+    names += "table-state-exploration table-other-algorithms ablation-c ablation-beta ablation-js ablation-clip"
+    assert list(EXPERIMENTS) == names.split()
+    for whole in EXPERIMENTS.values():
+        cells = cells_of(whole)
+        assert all(len(cell.config.seeds) == whole.seeds for cell in cells)
+        names = [(cell.task, cell.method.name) for cell in cells]
+        assert len(set(names)) == len(names)
+        members = [name for cell in cells for name in cell.members()]
+        assert len(set(members)) == len(members), f"two methods of {whole.name} are the same"
+        assert find_experiment(f"{whole.name}/{cells[-1].task}").panels == (whole.panels[-1],)
+        for cell in cells_of(whole, 0.01):
+            assert len(cell.config.seeds) == 2
+            assert cell.config.training.steps == max(
+                2000, cells_of(whole)[cells_of(whole, 0.01).index(cell)].config.training.steps // 100
+            )
+
+
+def test_the_settings_are_those_of_the_paper():
+    """Tables D.1 and D.2, Han & Sung 2021, and the training lengths of the authors' code."""
+    betas = {"SparseHalfCheetah": 0.02, "SparseHopper": 0.04, "SparseWalker2d": 0.02, "SparseAnt": 0.01}
+    betas |= dict.fromkeys(["DelayedHalfCheetah", "DelayedHopper", "DelayedWalker2d", "DelayedAnt"], 0.2)
+    betas["HumanoidStandup"] = 1.0
+    million = 1_000_000
+    for name in ("fig2-sparse", "fig4-delayed"):
+        for cell in cells_of(EXPERIMENTS[name]):
+            config = cell.config
+            assert config.hyper["beta"] == betas[cell.task]
+            assert config.hyper["gamma"] == 0.99
+            assert config.hyper["learning_rate"] == 3e-4
+            assert config.hyper["batch_size"] == 256
+            assert config.hyper["hidden"] == (256, 256)
+            assert config.training.capacity == million
+            long = {"SparseAnt": 3, "DelayedHopper": 3, "HumanoidStandup": 10}
+            assert config.training.steps == long.get(cell.task, 1 if "Sparse" in cell.task else 5) * million
+            if config.algorithm == "dac":
+                assert config.hyper["clip"] == 1.0
+    assert published("SparseHopper", "DAC 0.5") == (900.30, 3.93)
+    assert published("maze", "DAC 0.5") is None
+
+
+def test_members_that_can_share_a_program_do(tmp_path):
+    plan = plan_for(tmp_path, experiment(HALF, MOST, SAC, method("adapt", adapt=True), method("div", "sac-div")))
+    assert contents(plan) == [
+        ("dac", (0, 1, 2), {"alpha": (0.5, 0.8, 1.0)}),
+        ("dac", (0, 1, 2), {}),
+        ("sac-div", (0, 1, 2), {}),
+    ]
+    assert (plan.found, plan.wanted, plan.agent_steps) == (0, 15, 15 * 60)
+
+
+def test_what_differs_in_two_numbers_is_no_grid(tmp_path):
+    """SAC beside three clips at alpha = 1/2: a grid of both would train members nobody asked for."""
+    clips = [method(f"clip {clip}", alpha=0.5, clip=clip) for clip in (1.0, 2.0, 4.0)]
+    plan = plan_for(tmp_path, experiment(*clips, method("SAC", alpha=1.0, clip=1.0)))
+    assert contents(plan) == [("dac", (0, 1, 2), {"clip": (1.0, 2.0, 4.0)}), ("dac", (0, 1, 2), {})]
+    assert plan.wanted == 12
+
+
+def test_only_what_is_missing_is_run(tmp_path):
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    dac.train("dac", "maze", seeds=[1], out=elsewhere / "one", **SMALL | {"alpha": [0.5, 0.8]})
+    plan = plan_for(store, experiment(HALF, SAC), sources=[elsewhere])
+    assert contents(plan) == [("dac", (0, 2), {}), ("dac", (0, 1, 2), {})]
+    assert (plan.found, plan.wanted) == (1, 6)
+    do(plan)
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("metrics.csv")}
+    again = plan_for(store, experiment(HALF, SAC), sources=[elsewhere])
+    assert (again.jobs, again.found) == ((), 6)
+    # another figure that shares them wants the rest only
+    more = plan_for(store, experiment(SAC, MOST), sources=[elsewhere])
+    assert contents(more) == [("dac", (0, 2), {})]
+    assert before == {path: path.stat().st_mtime_ns for path in store.rglob("metrics.csv")}
+
+
+def test_an_unfinished_run_goes_on_and_a_short_one_gets_longer(tmp_path, monkeypatch):
+    real = Recorder.evaluation
+
+    def failing(self, loop, *arguments):
+        if loop.step == 60:
+            raise KeyboardInterrupt
+        return real(self, loop, *arguments)
+
+    small = experiment(method("half", checkpoint_every=20))
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "evaluation", failing)
+        with pytest.raises(KeyboardInterrupt):
+            do(plan_for(tmp_path, small))
+    (job,) = plan_for(tmp_path, small).jobs
+    assert (job.resume, job.done, job.agent_steps) == (True, 40, 3 * 20)
+    # the same directory read as a source is not ours to continue
+    assert not any(job.resume for job in plan_for(tmp_path / "new", small, sources=[tmp_path]).jobs)
+    do(plan_for(tmp_path, small))
+    assert Run(job.directory).finished
+    longer = experiment(method("half", checkpoint_every=20, steps=100))
+    (job,) = plan_for(tmp_path, longer).jobs
+    assert (job.resume, job.done, job.config.training.steps) == (True, 60, 100)
+    do(plan_for(tmp_path, longer))
+    assert plan_for(tmp_path, longer).jobs == plan_for(tmp_path, small).jobs == ()
+
+
+def test_a_schedule_that_follows_the_length_is_not_continued(tmp_path):
+    """PPO's step size falls to 0 over the run: its first half is not a shorter run."""
+    settings = {"hidden": (8, 8), "rollout": 20, "minibatches": 2, "epochs": 1, "random_steps": 0, "eval_every": 20}
+    short, long = (Method("PPO", "ppo", settings | {"steps": steps}) for steps in (40, 80))
+    configs = [resolve("ppo", "maze", [0], dict(m.settings)) for m in (short, long)]
+    assert configs[0].fingerprint() == configs[1].fingerprint()
+    assert not configs[1].covers(configs[0])
+    assert configs[0].covers(configs[0])
+    do(plan_for(tmp_path, experiment(long, seeds=2)))
+    (job,) = plan_for(tmp_path, experiment(short, seeds=2)).jobs
+    assert not job.resume
+    do(plan_for(tmp_path, experiment(short, seeds=2)))
+    assert (
+        plan_for(tmp_path, experiment(short, seeds=2)).jobs == plan_for(tmp_path, experiment(long, seeds=2)).jobs == ()
+    )
+
+
+def test_a_population_that_does_not_fit_is_split(tmp_path, monkeypatch):
+    def place(wanted, members, schedule, spec, *, on_host):
+        if members > 2:
+            raise UsageError("too large")
+        return "device"
+
+    monkeypatch.setattr(planning, "place_replay", place)
+    plan = plan_for(tmp_path, experiment(HALF, seeds=5))
+    assert [job.config.seeds for job in plan.jobs] == [(0, 1), (2,), (3, 4)]
+
+
+def test_a_broken_run_directory_is_named_and_left_out(tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.toml").write_text("algorithm = 3")
+    runs, problems = find_runs([tmp_path])
+    assert runs == []
+    assert len(problems) == 1
+    assert "an algorithm" in problems[0]
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, float("nan")])
+def test_a_bad_scale(scale):
+    with pytest.raises(UsageError, match="scale must be above 0 and at most 1"):
+        cells_of(experiment(HALF), scale)
+
+
+def test_the_estimate_prefers_what_was_timed(tmp_path):
+    """A run's own speed on this kind of device, the matrix product otherwise; both grow with the steps."""
+    plan = plan_for(tmp_path, experiment(HALF))
+    guessed, source = estimate(plan.jobs, [])
+    assert "rough guess" in source
+    assert guessed[0] > 0
+    longer = [dataclasses.replace(job, config=job.config.with_steps(10**6)) for job in plan.jobs]
+    assert estimate(longer, [])[0][0] > 2 * guessed[0]
+    do(plan)
+    runs, _ = find_runs([tmp_path])
+    rate = runs[0].summary["agent_steps_per_second"]
+    if rate is None:  # too short to be timed: pretend
+        path = runs[0].directory / "summary.json"
+        path.write_text(path.read_text().replace('"agent_steps_per_second": null', '"agent_steps_per_second": 100.0'))
+        rate = 100.0
+    timed, source = estimate(longer, runs)
+    assert source == "from runs timed on this kind of machine"
+    assert timed[0] == pytest.approx(3 * 10**6 / rate + 25)
+    assert 1e8 < matrix_flops(256) < 1e16
