@@ -1,10 +1,11 @@
-"""The command line: `dac train`, `dac resume`, `dac evaluate`, `dac video`, `dac list`."""
+"""The command line: `dac train`, `resume`, `evaluate`, `video`, `reproduce`, `report`, `list`."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,35 @@ def _dispatch(arguments: list[str]) -> int:
     video.add_argument("--steps", type=int, metavar="N", help="stop after so many steps (default: the whole episode)")
     video.add_argument("--out", type=Path, metavar="FILE", help="default: RUN/video.mp4")
     video.set_defaults(function=_video)
+
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run an experiment of the paper: a figure or a table, with statistics and a report",
+        description="Run what is missing of an experiment of the paper, then write its figures, table and report. "
+        "Stop it at any time: the same command goes on.",
+        epilog="example: dac reproduce fig2-sparse/SparseHopper --dry-run",
+    )
+    reproduce.add_argument("names", nargs="*", metavar="NAME", help="see --list; NAME/TASK for one task, or `all`")
+    reproduce.add_argument("--list", action="store_true", help="name every experiment")
+    reproduce.add_argument("--dry-run", action="store_true", help="print the plan and an estimate of the time only")
+    reproduce.add_argument("--scale", type=float, default=1.0, metavar="X", help="a try: this share of steps and seeds")
+    reproduce.add_argument("--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="default: runs/paper")
+    reproduce.add_argument(
+        "--from",
+        type=Path,
+        nargs="+",
+        default=[],
+        dest="sources",
+        metavar="DIR",
+        help="count finished runs in here too",
+    )
+    reproduce.add_argument("--quiet", action="store_true", help="show no progress")
+    reproduce.set_defaults(function=_reproduce)
+
+    report = commands.add_parser("report", help="one self-contained page over runs: curves, verdicts, commands")
+    report.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="run directories, or folders of them")
+    report.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html")
+    report.set_defaults(function=_report)
 
     listing = commands.add_parser("list", help="name every task or every algorithm")
     listing.add_argument("what", choices=["tasks", "algorithms"])
@@ -221,6 +251,44 @@ def _video(options: argparse.Namespace) -> int:
     path = options.out or options.run / "video.mp4"
     length, total = record_video(Run(options.run), path, options.member, options.steps)
     print(f"{path}: {length} steps, return {total:.1f}")
+    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from dac.experiments.paper import EXPERIMENTS, find_experiment
+    from dac.experiments.reproduce import list_experiments, reproduce
+
+    if options.list:
+        list_experiments()
+        return 0
+    if not options.names:
+        raise UsageError(f"an experiment is needed (accepted: {', '.join(EXPERIMENTS)}, each also with /TASK, or all)")
+    names = list(EXPERIMENTS) if options.names == ["all"] else options.names
+    experiments = [find_experiment(name) for name in dict.fromkeys(names)]
+    command = shlex.join(["dac", "reproduce", *options.names, "--out", str(options.out)])
+    command += f" --scale {options.scale:g}" if options.scale != 1 else ""
+    command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
+    reports = reproduce(
+        experiments,
+        options.out,
+        options.sources,
+        scale=options.scale,
+        dry_run=options.dry_run,
+        quiet=options.quiet,
+        command=command,
+    )
+    for path in reports:
+        print(path)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from dac.experiments.report import write_report
+
+    command = shlex.join(["dac", "report", *map(str, options.folders), "-o", str(options.out)])
+    for line in write_report(options.folders, options.out, command):
+        print(line)
+    print(options.out)
     return 0
 
 

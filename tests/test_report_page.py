@@ -6,6 +6,7 @@ import json
 import math
 import re
 import zlib
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -485,3 +486,45 @@ def test_a_figure_that_fails_leaves_the_others_standing(tab, tmp_path):
     assert count(tab, ".plot") == 1
     notices = texts(tab, "figure .missing")
     assert len([text for text in notices if text.startswith("This figure could not be drawn")]) == 2
+
+
+def test_a_band_of_its_own(tab, tmp_path):
+    """A performance profile has no deviation but an interval, which need not lie evenly about its line."""
+    profile = {"name": "DAC", "colour": BLUE, "x": [0, 1], "mean": [1, 0.5], "low": [1, 0.25], "high": [1, 0.625]}
+    chart = {"title": "Profile", "x": "score", "y": "share", "series": [profile], "reference": [], "note": "A band."}
+    tab.media(prefers_color_scheme="light")
+    load(tab, write(tmp_path, {"profile": chart}, {}))
+    assert tab.problems() == []
+    assert texts(tab, ".chart .note")[0].startswith("A band.")
+    tab.evaluate("document.querySelector('.plot').focus()")
+    for _ in range(2):
+        tab.key("ArrowRight")
+    assert tip(tab)[1] == "DAC | 0.5000 [0.25, 0.63]"
+
+
+@pytest.mark.parametrize("width", [1000, 360])
+def test_the_published_report(tab, width):
+    """What README links to opens as it should: every figure drawn, the slider moves, the tables sort."""
+    path = Path(__file__).parents[1] / "results" / "report.html"
+    tab.size(width, 800)
+    tab.media(prefers_color_scheme="light")
+    load(tab, path)
+    assert tab.problems() == []
+    assert set(tab.requests()) == {path.as_uri()}
+    assert count(tab, "figure.chart .plot") == count(tab, "figure.chart") > 5
+    assert count(tab, "figure.heat canvas") >= 6
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    before = texts(tab, ".panels .soft")
+    tab.evaluate("document.querySelector('.controls input').focus()")
+    for _ in range(20):
+        tab.key("ArrowLeft")
+    assert texts(tab, ".panels .soft")[:6] != before[:6]
+    column = "table.sortable tbody tr td:nth-child(4)"
+    first = "document.querySelector('table.sortable')"
+    cells = f"[...{first}.querySelectorAll('tbody tr td:nth-child(4)')].map(cell => +cell.dataset.value)"
+    assert count(tab, column) >= 6
+    tab.evaluate(f"{first}.querySelectorAll('th')[3].querySelector('button')?.click()")
+    once = tab.evaluate(cells)
+    tab.evaluate(f"{first}.querySelectorAll('th')[3].querySelector('button')?.click()")
+    assert once == tab.evaluate(cells)[::-1]
+    assert once in (sorted(once), sorted(once)[::-1])

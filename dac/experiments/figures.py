@@ -1,10 +1,10 @@
-"""Figures of the maze, in the paper's layout: mean and one standard deviation over seeds, histograms of visits."""
+"""Figures in the paper's layout: mean and one standard deviation over seeds, histograms of visits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -12,12 +12,24 @@ matplotlib.use("Agg")  # files only, no window
 
 import matplotlib.pyplot as plt
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from dac.envs.maze import SIZE, free_cells
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito's, which people who do not see all colours can tell apart."""
+
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+"""Lines differ in pattern too, for print without colour."""
+
+LABELS = {
+    "return": "return",
+    "visited": "visited cells",
+    "js_divergence": "divergence from the ring, D_JS",
+    "alpha_mean": "alpha",
+    "policy_entropy": "policy entropy",
+}
 
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 
@@ -71,7 +83,49 @@ def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
     return figure
 
 
+class Line(NamedTuple):
+    """One method in a panel."""
+
+    label: str
+    style: int
+    """Which of the colours and patterns."""
+    steps: Float[np.ndarray, " time"]
+    values: Float[np.ndarray, "time seed"]
+
+
+def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:
+    """Mean and one standard deviation over seeds, a panel per task in a row as in the paper, one legend for all."""
+    with plt.rc_context(STYLE):
+        width = 3.2 * len(panels) if len(panels) > 1 else 4.6
+        figure, axes = plt.subplots(1, len(panels), figsize=(width, 3.4), squeeze=False, layout="constrained")
+        handles: dict[str, Any] = {}
+        for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
+            unit, name = (1e6, "million") if max(line.steps[-1] for line in lines) > 1e6 else (1e3, "thousand")
+            for line in lines:
+                colour, dash = COLOURS[line.style % len(COLOURS)], DASHES[line.style % len(DASHES)]
+                mean, deviation = moments(line.values)
+                (drawn,) = axis.plot(line.steps / unit, mean, color=colour, linestyle=dash, linewidth=1.4)
+                bounds = mean - deviation, mean + deviation
+                axis.fill_between(line.steps / unit, *bounds, color=colour, alpha=0.12, linewidth=0)
+                handles.setdefault(line.label, drawn)
+            axis.set(title=title, xlabel=f"environment steps ({name})")
+            axis.margins(x=0)
+        axes[0][0].set_ylabel(LABELS.get(measure, measure))
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), int(width / 1.5)))
+    return figure
+
+
+def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation over the seeds that have a value; NaN where none has."""
+    there = np.isfinite(values)
+    count = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
+    mean = np.where(there, values, 0).sum(axis=1) / count
+    return mean, np.sqrt(np.where(there, (values - mean[:, None]) ** 2, 0).sum(axis=1) / count)
+
+
 def save(figure: Figure, path: Path) -> Path:
+    """As PNG, and beside it as PDF for print."""
     figure.savefig(path, dpi=160)
+    figure.savefig(path.with_suffix(".pdf"))
     plt.close(figure)
     return path

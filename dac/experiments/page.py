@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -70,7 +71,23 @@ def picture(path: Path, description: str) -> str:
     return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    lines = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, sortable: bool = False) -> str:
+    """A table, columns of words to the left; one that is sortable is so by its cells' leading number or their text."""
+    words = [all(_leading_number(row[column]) is None for row in rows) for column in range(len(header))]
+    sides = [' class="text"' if left else "" for left in words]
+    head = "".join(f"<th{side}>{html.escape(cell)}</th>" for cell, side in zip(header, sides, strict=True))
+    lines = "".join("<tr>" + "".join(map(_cell, row, sides)) + "</tr>" for row in rows)
+    kind = ' class="sortable"' if sortable else ""
+    return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def _cell(text: str, side: str) -> str:
+    number = _leading_number(text)
+    value = "" if number is None else f' data-value="{number}"'
+    return f"<td{side}{value}>{html.escape(text)}</td>"
+
+
+def _leading_number(text: str) -> str | None:
+    """2699 of `2699 ± 691`, 2450 of `[2450, 2941]`, 1200 of `1,200 s`; none of `DAC 0.5`."""
+    found = re.match(r"\[?(-?\d[\d,]*(?:\.\d+)?)(?= ±|, |\]| \[| s$|$)", text)
+    return None if found is None else found[1].replace(",", "")

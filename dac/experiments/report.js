@@ -37,6 +37,12 @@
     return number(mean, digits) + (present(std) ? ` ± ${number(std, digits)}` : "");
   }
 
+  // What a curve says at one of its points: mean and deviation, or mean and the ends of its own band.
+  function reads(s, i) {
+    if (s.std || !present(s.low[i])) return spread(s.mean[i], s.std?.[i]);
+    return `${spread(s.mean[i])} [${number(s.low[i], 2)}, ${number(s.high[i], 2)}]`;
+  }
+
   function extent(lists) {
     let [low, high] = [Infinity, -Infinity];
     for (const list of lists)
@@ -81,7 +87,8 @@
       const twins = spec.series.slice(0, index).filter((other) => other.colour === s.colour).length;
       const dash = DASHES[(colours.indexOf(s.colour) + twins) % DASHES.length];
       const off = (sign) => s.mean.map((m, i) => (present(m) && present(s.std?.[i]) ? m + sign * s.std[i] : null));
-      return { ...s, dash, seeds: Object.values(s.seeds ?? {}), low: off(-1), high: off(1), shown: true };
+      const band = { low: s.low ?? off(-1), high: s.high ?? off(1) }; // a band of its own, or one standard deviation
+      return { ...s, ...band, dash, seeds: Object.values(s.seeds ?? {}), shown: true };
     });
     if (!series.some((s) => s.mean.some(present))) return figure.append(notice("No data for this chart yet."));
 
@@ -104,7 +111,8 @@
     const [fewest, most] = extent([series.map((s) => s.seeds.length).filter(Boolean)]);
     const over = most > 0 ? ` over ${fewest < most ? `${fewest} to ` : ""}${most} seed${most > 1 ? "s" : ""}` : "";
     const hint = el("span", { class: "hint" }, " Point at a curve for its seeds; press a name to hide it.");
-    figure.append(legend, plot, el("p", { class: "soft note" }, `Mean and one standard deviation${over}.`, hint));
+    const note = spec.note ?? `Mean and one standard deviation${over}.`;
+    figure.append(legend, plot, el("p", { class: "soft note" }, note, hint));
 
     let width, X, Y, toX, steps, layer, cursorLayer, references; // of what is drawn
     let [cursor, active] = [null, null]; // a step and a curve
@@ -199,7 +207,7 @@
       for (const s of shown()) {
         const i = reading(s);
         const where = present(i) && s.x[i] !== cursor ? ` at ${number(s.x[i])}` : "";
-        const text = present(i) ? spread(s.mean[i], s.std?.[i]) + where : "no value";
+        const text = present(i) ? reads(s, i) + where : "no value";
         const kind = s === active ? "active" : null;
         tip.append(el("div", { class: kind }, swatch(s), el("span", {}, s.name), el("b", {}, text)));
         const dot = { class: "dot", cx: X(s.x[i]), cy: Y(s.mean[i]), r: 3.5, style: `--c:${s.colour}` };

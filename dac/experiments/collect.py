@@ -1,0 +1,134 @@
+"""The curves of an experiment, gathered from wherever its members were trained, and the scores read off them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dac.experiments.plan import Cell
+from dac.experiments.stats import MaxAverage, max_average
+from dac.runs import Run
+from dac.types import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """One method on one task: what there is of it."""
+
+    cell: Cell
+    seeds: tuple[int, ...]
+    steps: Int[np.ndarray, " time"]
+    values: dict[str, Float[np.ndarray, "time seed"]]
+    """By column of metrics.csv."""
+    first_visit: Int[np.ndarray, "seed cell"] | None
+    snapshots: dict[int, np.ndarray]
+    """Visit counts (seed, cell) by step, where the task has a small grid."""
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        return self.cell.method.name
+
+    def missing(self) -> str | None:
+        """What is not there yet, in words."""
+        wanted, training = len(self.cell.config.seeds), self.cell.config.training
+        if not self.seeds:
+            return f"{self.name} on {self.cell.task}: nothing yet"
+        parts = []
+        if len(self.seeds) < wanted:
+            parts.append(f"{len(self.seeds)} of {wanted} seeds")
+        # the last evaluation may fall a little short where steps are counted in rollouts
+        last = int(self.steps[-1]) if len(self.steps) else 0
+        if last < training.steps - training.eval_every:
+            parts.append(f"{last:,} of {training.steps:,} steps")
+        return f"{self.name} on {self.cell.task}: {', '.join(parts)}" if parts else None
+
+    def has(self, measure: str) -> bool:
+        return bool(self.seeds) and measure in self.values and bool(np.isfinite(self.values[measure]).any())
+
+    def best(self) -> MaxAverage:
+        """The paper's max average return."""
+        return max_average(self.values["return"])
+
+    def scores(self, measure: str) -> Float[np.ndarray, " seed"]:
+        """One number per seed: the return at the time of the max average, as in the paper; else the last value."""
+        values = self.values[measure]
+        if measure == "return":
+            values = values[self.best().index]
+        else:
+            values = values[np.flatnonzero(np.isfinite(values).any(axis=1))[-1]]
+        return values[np.isfinite(values)]
+
+    def last(self, measure: str) -> Float[np.ndarray, " seed"]:
+        """Mean of each seed over the last tenth of its evaluations."""
+        values = self.values[measure]
+        tail = values[-max(1, len(values) // 10) :]
+        return np.array([np.nanmean(column) for column in tail.T if np.isfinite(column).any()])
+
+
+class Shelf:
+    """Runs by the members they hold; each file is read once."""
+
+    def __init__(self, runs: Sequence[Run]):
+        self._members: dict[str, list[tuple[Run, int]]] = {}
+        self._metrics: dict[Run, dict[str, np.ndarray]] = {}
+        self._visits: dict[Run, dict[str, np.ndarray]] = {}
+        self.problems: list[str] = []
+        for run in runs:
+            for index, member in enumerate(run.members):
+                self._members.setdefault(run.config.alone(member).fingerprint(), []).append((run, index))
+
+    def gather(self, cell: Cell) -> Curves:
+        """Every seed of a method on a task that is there, finished or not, over the steps they all have."""
+        found: list[tuple[int, Run, int]] = []
+        for name, single in cell.members().items():
+            holders = [
+                (run, index)
+                for run, index in self._members.get(name, [])
+                if run.config.alone(run.members[index]).covers(single) and len(self._read(run).get("step", ()))
+            ]
+            if holders:  # the one that is furthest
+                run, index = max(holders, key=lambda holder: self._read(holder[0])["step"][-1, holder[1]])
+                found.append((single.seeds[0], run, index))
+        runs = tuple(dict.fromkeys(run for _, run, _ in found))
+        common = [set(self._read(run)["step"][:, 0].astype(int)) for run in runs]
+        steps = np.array(sorted(set.intersection(*common)) if common else [], int)
+        steps = steps[steps <= cell.config.training.steps]
+        columns = set.intersection(*(set(self._read(run)) for run in runs)) if runs else set()
+        values = {name: np.stack([self._column(r, name, steps)[:, i] for _, r, i in found], 1) for name in columns}
+        first, snapshots = self._gather_visits(found)
+        return Curves(cell, tuple(seed for seed, _, _ in found), steps, values, first, snapshots, runs)
+
+    def _column(self, run: Run, name: str, steps: np.ndarray) -> np.ndarray:
+        metrics = self._read(run)
+        rows = np.searchsorted(metrics["step"][:, 0], steps)
+        return metrics[name][rows]
+
+    def _gather_visits(self, found: Sequence[tuple[int, Run, int]]) -> tuple[np.ndarray | None, dict[int, np.ndarray]]:
+        visits = [(self._read_visits(run), index) for _, run, index in found]
+        if not visits or not all("first_visit" in arrays for arrays, _ in visits):
+            return None, {}
+        names = set.intersection(*(set(arrays) for arrays, _ in visits)) - {"first_visit"}
+        first = np.stack([arrays["first_visit"][index] for arrays, index in visits])
+        counts = {name: np.stack([arrays[name][index] for arrays, index in visits]) for name in names}
+        return first, {int(name.removeprefix("visits_")): counts[name] for name in sorted(names)}
+
+    def _read(self, run: Run) -> dict[str, np.ndarray]:
+        if run not in self._metrics:
+            try:
+                self._metrics[run] = run.metrics
+            except UsageError as error:
+                self.problems.append(str(error))
+                self._metrics[run] = {}
+        return self._metrics[run]
+
+    def _read_visits(self, run: Run) -> dict[str, np.ndarray]:
+        if run not in self._visits:
+            try:
+                self._visits[run] = run.visits
+            except UsageError:  # the task has no grid, or the run is not finished
+                self._visits[run] = {}
+        return self._visits[run]

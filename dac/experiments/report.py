@@ -1,0 +1,470 @@
+"""`dac report`: one page, self-contained, with every curve, verdict and command; and the files of an experiment."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dac.envs.maze import SIZE, free_cells
+from dac.experiments.collect import Curves, Shelf
+from dac.experiments.figures import COLOURS, LABELS, Line, draw_curves, draw_histograms, moments, save, visited_curve
+from dac.experiments.page import asset, document, table
+from dac.experiments.paper import EXPERIMENTS, Experiment, published
+from dac.experiments.plan import Cell, cells_of, find_runs
+from dac.experiments.stats import (
+    iqm,
+    mean_interval,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    stratified_interval,
+)
+from dac.runs import Run
+from dac.types import UsageError
+from dac.weights import write_atomically
+
+POINTS = 200
+"""Points of a curve on the page; raw data have them all."""
+VIDEO_LIMIT = 3_000_000
+"""Bytes of a film that is put into the page; a longer one is linked."""
+
+
+class Page:
+    """What is being written: HTML, and the data its script draws."""
+
+    def __init__(self) -> None:
+        self.body: list[str] = []
+        self.contents: list[tuple[str, str]] = []
+        self.charts: dict[str, Any] = {}
+        self.heats: dict[str, Any] = {}
+
+    def add(self, *parts: str) -> None:
+        self.body += parts
+
+    def heading(self, anchor: str, title: str) -> None:
+        self.contents.append((anchor, title))
+        self.add(f'<h2 id="{_escape(anchor)}">{_escape(title)}</h2>')
+
+    def chart(self, name: str, chart: Mapping[str, Any]) -> None:
+        self.charts[name] = chart
+        self.add(
+            f'<figure class="chart" data-chart="{_escape(name)}">'
+            f"<noscript>{_escape(chart['title'])}: drawn by the page's script.</noscript></figure>"
+        )
+
+    def heat(self, name: str, heat: Mapping[str, Any]) -> None:
+        self.heats[name] = heat
+        self.add(f'<figure class="heat" data-heat="{_escape(name)}"></figure>')
+
+    def write(self, path: Path, title: str, lead: str) -> Path:
+        links = "".join(f'<a href="#{_escape(a)}">{_escape(t)}</a>' for a, t in self.contents)
+        head = [f"<h1>{_escape(title)}</h1>", f'<p class="lead">{lead}</p>']
+        head += [f'<nav class="contents">{links}</nav>'] if links else []
+        data = {"charts": self.charts, "heats": self.heats}
+        text = document(title, [*head, *self.body], data, asset("report.css"), asset("report.js"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+        return path
+
+
+def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]:
+    """A page over every run in some folders; returns a line per experiment that has something to show."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"no such folder: {folder}")
+    runs, problems = find_runs(folders)
+    shelf, page, lines, absent = Shelf(runs), Page(), [], []
+    used: set[Run] = set()
+    for experiment in EXPERIMENTS.values():
+        curves = [shelf.gather(cell) for cell in cells_of(experiment)]
+        if any(found.seeds for found in curves):
+            lines.append(add_experiment(page, experiment, curves, command))
+            used |= {run for found in curves for run in found.runs}
+        else:
+            absent.append(experiment.name)
+    others = [run for run in runs if run not in used]
+    if others:
+        _add_others(page, others)
+        lines.append(f"{len(others)} other runs")
+    if absent:
+        page.heading("absent", "Not run yet")
+        page.add(f'<p class="missing">Nothing here of: {_escape(", ".join(absent))}.</p>')
+        page.add('<pre class="command">dac reproduce NAME --dry-run</pre>')
+    for problem in [*problems, *shelf.problems]:
+        page.add(f'<p class="missing">Left out: {_escape(problem)}</p>')
+    page.write(path, "Diversity Actor-Critic: results", _lead(lines))
+    return lines or ["no runs found: the page says what is missing"]
+
+
+def write_artefacts(
+    experiment: Experiment, cells: Sequence[Cell], runs: Sequence[Run], folder: Path, command: str
+) -> Path:
+    """The figures (PNG and PDF), the table (CSV and Markdown) and the report of one experiment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shelf = Shelf(runs)
+    curves = [shelf.gather(cell) for cell in cells]
+    page = Page()
+    line = add_experiment(page, experiment, curves, command)
+    page.contents.clear()  # one section needs none
+    _draw(experiment, curves, folder)
+    header, rows = result_table(experiment, curves)
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
+    write_atomically(folder / "table.csv", buffer.getvalue().encode())
+    markdown = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
+    write_atomically(folder / "table.md", ("\n".join(markdown) + "\n").encode())
+    return page.write(folder / "report.html", f"Reproduction of Han & Sung 2021: {experiment.name}", _lead([line]))
+
+
+def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves], command: str) -> str:
+    """One section; returns it in a line."""
+    page.heading(experiment.name, experiment.title)
+    page.add(f"<p><strong>The paper:</strong> {_escape(experiment.claim)}</p>")
+    if experiment.note:
+        page.add(f'<p class="soft">{_escape(experiment.note)}</p>')
+    missing = _missing(experiment, curves)
+    if missing:
+        items = "".join(f"<li>{_escape(line)}</li>" for line in missing)
+        page.add(f'<details class="missing" open><summary>Not complete</summary><ul>{items}</ul></details>')
+    verdicts = []
+    for task, methods in _by_task(experiment, curves):
+        measure = experiment.measures_on(task)[0]
+        verdicts += [(task, *verdict) for verdict in _verdicts(methods, measure)]
+    for task, kind, text in verdicts:
+        page.add(f'<p class="verdict {kind}">{_escape(task)}: {_escape(text)}</p>')
+    header, rows = result_table(experiment, curves)
+    if rows:
+        page.add(table(header, rows, sortable=True))
+        page.add(f'<p class="soft">{_escape(_legend(experiment))}</p>')
+    for task, methods in _by_task(experiment, curves):
+        for measure in experiment.measures_on(task):
+            shown = [found for found in methods if found.has(measure)]
+            if shown:
+                page.chart(f"{experiment.name}-{task}-{measure}", _chart(experiment, task, shown, measure))
+        if task == "maze" and any(found.first_visit is not None for found in methods):
+            page.heat(f"{experiment.name}-{task}", _heat(methods))
+    _add_aggregate(page, experiment, curves)
+    _add_films(page, curves)
+    _add_provenance(page, curves, f"dac reproduce {experiment.name}", command)
+    complete = "complete" if not missing else f"{sum(not c.missing() for c in curves)} of {len(curves)} complete"
+    return f"{experiment.name}: {complete}" + (f"; {verdicts[0][2]}" if verdicts else "")
+
+
+def _missing(experiment: Experiment, curves: Sequence[Curves]) -> list[str]:
+    """What is not there yet, a line for a task that was not begun."""
+    lines = []
+    for task, methods in _by_task(experiment, curves):
+        if not any(found.seeds for found in methods):
+            lines.append(f"{task}: nothing yet")
+        else:
+            lines += [line for found in methods if (line := found.missing())]
+    return lines
+
+
+def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list[str], list[list[str]]]:
+    """Per task and method: seeds, the measured number beside the paper's, its interval, and who is better."""
+    judged = {experiment.measures_on(task)[0] for task, _ in experiment.panels}
+    returns = judged == {"return"}
+    first = "max average return" if returns else "at the end" if judged != {"return", "visited"} else "score"
+    header = ["task", "method", "seeds", first, "95% interval", "IQM"]
+    header += ["last tenth", "paper"] if "return" in judged else []
+    header += ["P(first is better)"]
+    rows = []
+    for task, methods in _by_task(experiment, curves):
+        measure = experiment.measures_on(task)[0]
+        subject = methods[0] if methods and methods[0].has(measure) else None
+        for found in methods:
+            if not found.has(measure):
+                continue
+            scores = found.scores(measure)
+            mean, low, high = mean_interval(scores)
+            digits = 0 if abs(mean) >= 1000 or measure == "visited" else 2
+            row = [task, found.name, str(len(scores)), f"{mean:.{digits}f} ± {scores.std():.{digits}f}"]
+            row += [f"[{low:.{digits}f}, {high:.{digits}f}]", f"{iqm(scores):.{digits}f}"]
+            if "return" in judged:
+                last = found.last(measure)
+                number = published(task, found.name) if measure == "return" else None
+                row += [f"{last.mean():.{digits}f} ± {last.std():.{digits}f}"]
+                row += ["-" if number is None else f"{number[0]:.{digits}f} ± {number[1]:.{digits}f}"]
+            if subject is None or found is subject:
+                row.append("-")
+            else:
+                p, low, high = probability_of_improvement(subject.scores(measure), scores)
+                row.append(f"{p:.2f} [{low:.2f}, {high:.2f}]")
+            rows.append(row)
+    return header, rows
+
+
+def _verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
+    """The first method against each other one: a class for the page, and a sentence."""
+    if not methods or not methods[0].has(measure) or len(methods[0].scores(measure)) < 2:
+        return []
+    subject, lines = methods[0], []
+    for other in methods[1:]:
+        if not other.has(measure) or len(other.scores(measure)) < 2:
+            continue
+        p, low, high = probability_of_improvement(subject.scores(measure), other.scores(measure))
+        interval = f"probability of improvement {p:.2f} [{low:.2f}, {high:.2f}]"
+        if low > 0.5:
+            lines.append(("good", f"{subject.name} beats {other.name}: {interval}"))
+        elif high < 0.5:
+            lines.append(("bad", f"{other.name} beats {subject.name}: {interval}"))
+        else:
+            lines.append(("unsure", f"{subject.name} and {other.name} cannot be told apart: {interval}"))
+    return lines
+
+
+def _legend(experiment: Experiment) -> str:
+    if "return" not in {experiment.measures_on(task)[0] for task, _ in experiment.panels}:
+        return "Mean ± standard deviation over seeds of the last value; intervals: 95% bootstrap over seeds."
+    return (
+        "Max average return: the largest mean over seeds of one deterministic episode, ± the standard deviation over "
+        "seeds at that time, as in the paper. Last tenth: each seed's mean over the last tenth of its evaluations. "
+        "Intervals: 95% bootstrap over seeds. P(first is better): a random seed of the first method "
+        "against a random seed of this one."
+    )
+
+
+def _by_task(experiment: Experiment, curves: Sequence[Curves]) -> list[tuple[str, list[Curves]]]:
+    return [(task, [found for found in curves if found.cell.task == task]) for task, _ in experiment.panels]
+
+
+def _style_of(experiment: Experiment) -> dict[str, int]:
+    """A colour for every method, the same in all panels."""
+    names = dict.fromkeys(method.name for _, methods in experiment.panels for method in methods)
+    return {name: index for index, name in enumerate(names)}
+
+
+def _points(found: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values (time, seed); visits of a small grid are known at every step."""
+    if measure == "visited" and found.first_visit is not None:
+        steps = np.linspace(0, found.cell.config.training.steps, 61)
+        return steps, visited_curve(found.first_visit, steps).T.astype(float)
+    keep = np.unique(np.linspace(0, len(found.steps) - 1, min(POINTS, len(found.steps))).round().astype(int))
+    return found.steps[keep].astype(float), found.values[measure][keep]
+
+
+def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure: str) -> dict[str, Any]:
+    style, series, references = _style_of(experiment), [], []
+    for found in methods:
+        steps, values = _points(found, measure)
+        mean, deviation = moments(values)
+        seeds = {str(seed): _numbers(column) for seed, column in zip(found.seeds, values.T, strict=True)}
+        series.append(
+            {
+                "name": found.name,
+                "colour": COLOURS[style[found.name] % len(COLOURS)],
+                "x": _numbers(steps),
+                "mean": _numbers(mean),
+                "std": _numbers(deviation),
+                "seeds": seeds,
+            }
+        )
+        number = published(task, found.name) if measure == "return" else None
+        if number is not None:
+            label = f"paper: {found.name} {number[0]:,.0f}"
+            references.append({"label": label, "value": number[0], "series": found.name})
+    label = LABELS.get(measure, measure)
+    title = f"{task}: {label}, mean and one standard deviation over seeds"
+    return {"title": title, "x": "environment steps", "y": label, "reference": references, "series": series}
+
+
+def _heat(methods: Sequence[Curves]) -> dict[str, Any]:
+    """How many seeds have been in each cell by each of some steps, as differences between them."""
+    shown = [found for found in methods if found.first_visit is not None]
+    length = max(found.cell.config.training.steps for found in shown)
+    steps = np.linspace(0, length, 31)[1:].round().astype(int)
+    panels = []
+    for found in shown:
+        first = np.asarray(found.first_visit)
+        before, frames = np.zeros(first.shape[1], int), []
+        for step in steps:
+            now = ((first >= 0) & (first <= step)).sum(axis=0)
+            frames.append((now - before).astype(np.uint8))
+            before = now
+        panels.append({"name": found.name, "max": len(first), "frames": _pack(np.stack(frames))})
+    return {
+        "title": "Share of the seeds that have been in each cell",
+        "width": SIZE,
+        "height": SIZE,
+        "steps": [int(step) for step in steps],
+        "walls": _pack((~free_cells()).astype(np.uint8)),
+        "panels": panels,
+    }
+
+
+def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves]) -> None:
+    """Over all tasks: returns divided by the paper's number for the first method, so that 1 is the paper's DAC."""
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for task, methods in _by_task(experiment, curves):
+        number = published(task, methods[0].name) if methods else None
+        if number is None or experiment.measures_on(task)[0] != "return":
+            continue
+        for found in methods:
+            if found.has("return"):
+                # one column for a subject whose alpha differs from task to task
+                name = "DAC" if found is methods[0] else found.name
+                scores.setdefault(name, {})[task] = found.scores("return") / number[0]
+    tasks = sorted(set.intersection(*(set(found) for found in scores.values()))) if scores else []
+    if len(tasks) < 2 or len(scores) < 2:
+        return
+    groups = {name: [found[task] for task in tasks] for name, found in scores.items()}
+    subject = next(iter(groups))
+    rows = []
+    for name, group in groups.items():
+        cells = [name]
+        for statistic in (iqm, optimality_gap):
+            value, low, high = stratified_interval(group, statistic)
+            cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
+        if name != subject:
+            p, low, high = probability_of_improvement(groups[subject], group)
+            cells.append(f"{p:.2f} [{low:.2f}, {high:.2f}]")
+        else:
+            cells.append("-")
+        rows.append(cells)
+    page.add(f"<h3>Over {len(tasks)} tasks</h3>")
+    page.add(table(["method", "IQM", "optimality gap", f"P({subject} is better)"], rows, sortable=True))
+    page.add(
+        f'<p class="soft">Scores are returns divided by the paper\'s {_escape(subject)} on that task '
+        f"({_escape(', '.join(tasks))}); intervals: stratified bootstrap.</p>"
+    )
+    thresholds = np.linspace(0, max(1.2, max(float(np.max(g)) for group in groups.values() for g in group)), 61)
+    series = []
+    for index, (name, group) in enumerate(groups.items()):
+        share, lowest, highest = performance_profile(group, thresholds)
+        colour = COLOURS[index % len(COLOURS)]
+        band = {"low": _numbers(lowest), "high": _numbers(highest)}
+        line = {"name": name, "colour": colour, "x": _numbers(thresholds), "mean": _numbers(share), "seeds": {}}
+        series.append(line | band)
+    page.chart(
+        f"{experiment.name}-profile",
+        {
+            "title": "Performance profile: share of runs above a score",
+            "note": "Averaged over tasks, with a 95% stratified bootstrap band.",
+            "x": "normalised score",
+            "y": "share of runs",
+            "reference": [],
+            "series": series,
+        },
+    )
+
+
+def _add_films(page: Page, curves: Sequence[Curves]) -> None:
+    """What `dac video` left in a run directory: in the page if short, else a link."""
+    for run in dict.fromkeys(run for found in curves for run in found.runs):
+        path = run.directory / "video.mp4"
+        if not path.is_file():
+            continue
+        caption = _escape(f"{run.config.algorithm} on {run.config.task}, the best member")
+        if path.stat().st_size <= VIDEO_LIMIT:
+            source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
+            page.add(f'<figure><video controls src="{source}"></video><figcaption>{caption}</figcaption></figure>')
+        else:
+            page.add(f'<p><a href="{_escape(path.resolve().as_uri())}">Film: {caption}</a></p>')
+
+
+def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: str) -> None:
+    """How to run it again, and with what each run was made."""
+    rows = []
+    for run in dict.fromkeys(run for found in curves for run in found.runs):
+        try:
+            summary = run.summary
+        except UsageError:
+            rows.append([str(run.directory), "not finished", "-", "-", "-", "-"])
+            continue
+        versions = summary["versions"]
+        made = ", ".join(f"{n} {versions[n]}" for n in ("dac", "jax", "mujoco", "python") if versions.get(n))
+        rate = summary["agent_steps_per_second"]
+        cells = [str(run.directory), made, (versions.get("commit") or "-")[:9], versions.get("device") or "-"]
+        rows.append([*cells, f"{summary['seconds']:,.0f} s", "-" if rate is None else f"{rate:,.0f}"])
+    lines = [again] + [f"dac train --config {row[0]}/config.toml" for row in rows]
+    page.add('<details class="raw"><summary>Commands, versions, raw data</summary>')
+    page.add(f'<pre class="command">{_escape(chr(10).join(lines))}</pre>')
+    page.add(table(["run", "versions", "commit", "device", "time", "agent-steps/s"], rows))
+    if command:
+        page.add(f'<p class="soft">This page: <code>{_escape(command)}</code></p>')
+    page.add("</details>")
+
+
+def _add_others(page: Page, runs: Sequence[Run]) -> None:
+    """Runs that are not part of an experiment: their curves by what varies."""
+    page.heading("others", "Other runs")
+    for number, run in enumerate(runs):
+        try:
+            metrics = run.metrics
+        except UsageError as error:
+            page.add(f'<p class="missing">{_escape(str(error))}</p>')
+            continue
+        if not {"step", "return"} <= set(metrics):
+            page.add(f'<p class="missing">{_escape(str(run.directory))} has no evaluation yet</p>')
+            continue
+        varied = run.config.varied()
+        groups: dict[str, list[int]] = {}
+        for index, member in enumerate(run.members):
+            label = ", ".join(f"{name} {member.hyper[name]:g}" for name in varied) or run.config.algorithm
+            groups.setdefault(label, []).append(index)
+        series = []
+        for style, (label, members) in enumerate(groups.items()):
+            rows = np.unique(np.linspace(0, len(metrics["step"]) - 1, min(POINTS, len(metrics["step"]))).astype(int))
+            values = metrics["return"][rows][:, members]
+            mean, deviation = moments(values)
+            seeds = {str(run.members[i].seed): _numbers(column) for i, column in zip(members, values.T, strict=True)}
+            series.append(
+                {
+                    "name": label,
+                    "colour": COLOURS[style % len(COLOURS)],
+                    "x": _numbers(metrics["step"][rows, 0]),
+                    "mean": _numbers(mean),
+                    "std": _numbers(deviation),
+                    "seeds": seeds,
+                }
+            )
+        state = "" if run.finished else ", not finished"
+        title = f"{run.config.algorithm} on {run.config.task} ({run.directory}{state})"
+        chart = {"title": title, "x": "environment steps", "y": "return", "reference": [], "series": series}
+        page.chart(f"other-{number}", chart)
+
+
+def _draw(experiment: Experiment, curves: Sequence[Curves], folder: Path) -> None:
+    """Every measure as a figure; the maze's histograms too."""
+    style = _style_of(experiment)
+    measures = dict.fromkeys(m for task, _ in experiment.panels for m in experiment.measures_on(task))
+    for measure in measures:
+        panels = {}
+        for task, methods in _by_task(experiment, curves):
+            shown = [found for found in methods if found.has(measure) and measure in experiment.measures_on(task)]
+            if shown:
+                panels[task] = [Line(found.name, style[found.name], *_points(found, measure)) for found in shown]
+        if panels:
+            save(draw_curves(panels, measure), folder / f"{measure}.png")
+    histograms = {found.name: found.snapshots for found in curves if found.cell.task == "maze" and found.snapshots}
+    if histograms:
+        common = set.intersection(*(set(snapshots) for snapshots in histograms.values()))
+        same = {name: {step: found[step] for step in common} for name, found in histograms.items()}
+        if common:
+            save(draw_histograms(same), folder / "visits.png")
+
+
+def _lead(lines: Sequence[str]) -> str:
+    return "<br>".join(_escape(line) for line in lines) or "No runs were found; below is what there could be."
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    """Five digits are more than a page can show; JSON has no NaN."""
+    return [float(f"{v:.5g}") if np.isfinite(v) else None for v in np.asarray(values, float)]
+
+
+def _pack(array: np.ndarray) -> str:
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode()
+
+
+def _escape(text: str) -> str:
+    return html.escape(text)

@@ -1,0 +1,266 @@
+"""What the report says, recomputed from the raw files it was built from."""
+
+import base64
+import csv
+import json
+import re
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import dac
+from dac.cli import main
+from dac.experiments.collect import Shelf
+from dac.experiments.figures import Line, draw_curves, moments
+from dac.experiments.page import table
+from dac.experiments.paper import EXPERIMENTS, Experiment, Method, published
+from dac.experiments.plan import cells_of, find_runs
+from dac.experiments.report import _heat, _pack, result_table, write_artefacts, write_report
+from dac.experiments.reproduce import reproduce
+from dac.runs import Run
+from dac.training.record import Recorder
+
+ROOT = Path(__file__).parents[1]
+SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
+METHODS = (Method("DAC 0.5", "dac", SMALL | {"alpha": 0.5}), Method("SAC", "dac", SMALL | {"alpha": 1.0}))
+TARGET = Experiment("small", "Small", "nothing", (("target", METHODS),), seeds=3)
+
+
+def data_of(page):
+    """The numbers the page draws."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+def raw(directory):
+    """metrics.csv without the package: (column -> (member, time))."""
+    with open(directory / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    members = sorted({int(row["member"]) for row in rows})
+    names = rows[0]
+    return {n: np.array([[float(r[n]) for r in rows if int(r["member"]) == m] for m in members]) for n in names}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    reports = reproduce([TARGET], folder, quiet=True, command="dac reproduce small")
+    assert reports == [folder / "small" / "report.html"]
+    return folder
+
+
+def test_every_artefact_is_there(store):
+    names = {path.name for path in (store / "small").iterdir()}
+    assert names == {"report.html", "return.png", "return.pdf", "table.csv", "table.md"}
+    assert (store / "small" / "return.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_numbers_of_the_table_are_those_of_the_raw_data(store):
+    (run,) = (Run(path.parent) for path in store.rglob("config.toml"))
+    metrics = raw(run.directory)
+    with open(store / "small" / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["DAC 0.5", "SAC"]
+    scores = []
+    for row, alpha in zip(rows, (0.5, 1.0), strict=True):
+        returns = metrics["return"][metrics["alpha"][:, 0] == alpha]
+        best = returns.mean(axis=0).argmax()
+        scores.append(returns[:, best])
+        expected = f"{returns[:, best].mean():.2f} ± {returns[:, best].std():.2f}"
+        assert row["max average return"] == expected
+        last = returns[:, -1]  # a tenth of three evaluations is one
+        assert row["last tenth"] == f"{last.mean():.2f} ± {last.std():.2f}"
+        assert row["seeds"] == "3"
+    wins = np.mean([(x > y) + (x == y) / 2 for x in scores[0] for y in scores[1]])
+    assert rows[1]["P(first is better)"].startswith(f"{wins:.2f} [")
+
+
+def test_the_curves_of_the_page_are_those_of_the_raw_data(store):
+    (run,) = (Run(path.parent) for path in store.rglob("config.toml"))
+    metrics = raw(run.directory)
+    chart = data_of((store / "small" / "report.html").read_text())["charts"]["small-target-return"]
+    assert [series["name"] for series in chart["series"]] == ["DAC 0.5", "SAC"]
+    for series, alpha in zip(chart["series"], (0.5, 1.0), strict=True):
+        returns = metrics["return"][metrics["alpha"][:, 0] == alpha]
+        assert series["x"] == [20, 40, 60]
+        np.testing.assert_allclose(series["mean"], returns.mean(axis=0), rtol=1e-4)
+        np.testing.assert_allclose(series["std"], returns.std(axis=0), rtol=1e-4)
+        assert list(series["seeds"]) == ["0", "1", "2"]
+        np.testing.assert_allclose(list(series["seeds"].values()), returns, rtol=1e-4)
+
+
+def test_a_second_time_nothing_is_trained(store, monkeypatch):
+    monkeypatch.setattr("dac.experiments.reproduce.run", lambda *a, **k: pytest.fail("trained again"))
+    reproduce([TARGET], store, quiet=True)
+
+
+def test_seeds_from_several_runs_make_one_curve(tmp_path):
+    """Two runs with different evaluation grids: the steps both have. Seed 7 was not asked for."""
+    settings = dict(METHODS[0].settings)
+    dac.train("dac", "target", seeds=[0, 2], out=tmp_path / "a", **settings)
+    dac.train("dac", "target", seeds=[1, 7], out=tmp_path / "b", **settings | {"eval_every": 10})
+    runs, _ = find_runs([tmp_path])
+    found = Shelf(runs).gather(cells_of(TARGET)[0])
+    assert found.seeds == (0, 1, 2)
+    assert found.steps.tolist() == [20, 40, 60]
+    a, b = raw(tmp_path / "a")["return"], raw(tmp_path / "b")["return"]
+    np.testing.assert_array_equal(found.values["return"], np.stack([a[0], b[0, 1::2], a[1]], axis=1))
+    assert found.missing() is None
+
+
+def test_what_is_half_done_is_shown_and_named(tmp_path, monkeypatch):
+    real = Recorder.evaluation
+
+    def failing(self, loop, *arguments):
+        if loop.step == 60:
+            raise KeyboardInterrupt
+        return real(self, loop, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "evaluation", failing)
+        with pytest.raises(KeyboardInterrupt):
+            dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "runs" / "a", **METHODS[0].settings)
+    runs, _ = find_runs([tmp_path])
+    path = write_artefacts(TARGET, cells_of(TARGET), runs, tmp_path / "out", "")
+    page = path.read_text()
+    # the evaluation at 40 of 60 steps is the last but one
+    assert "DAC 0.5 on target: 2 of 3 seeds" in page
+    assert "SAC on target: nothing yet" in page
+    assert "not finished" in page
+    (series,) = data_of(page)["charts"]["small-target-return"]["series"]
+    assert series["x"] == [20, 40]
+
+
+def test_an_empty_directory_gives_a_page_that_says_so(tmp_path, capsys):
+    out = tmp_path / "report.html"
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(tmp_path / "empty"), "-o", str(out)]) == 0
+    assert "no runs found" in capsys.readouterr().out
+    page = out.read_text()
+    assert "Nothing here of: " + ", ".join(EXPERIMENTS) in page
+    assert main(["report", str(tmp_path / "absent"), "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"dac: no such folder: {tmp_path / 'absent'}\n"
+
+
+def test_damaged_runs_are_named_not_fatal(tmp_path, capsys):
+    dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "a", **METHODS[0].settings)
+    (tmp_path / "a" / "metrics.csv").write_text("member,step\n0,x\n1,x\n")
+    dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "c", **METHODS[0].settings)
+    (tmp_path / "c" / "metrics.csv").write_text("member,step\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "config.toml").write_text("algorithm = <b>")
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "metrics.csv is damaged" in page
+    assert f"{tmp_path / 'c'} has no evaluation yet" in page
+    assert "is not valid TOML" in page
+
+
+def test_runs_outside_the_paper_are_shown(tmp_path):
+    dac.train("dac", "target", seeds=[4], out=tmp_path / "mine", **SMALL | {"alpha": [0.3, 0.7]})
+    lines = write_report([tmp_path], tmp_path / "report.html", "dac report")
+    assert lines == ["1 other runs"]
+    chart = data_of((tmp_path / "report.html").read_text())["charts"]["other-0"]
+    assert [series["name"] for series in chart["series"]] == ["alpha 0.3", "alpha 0.7"]
+    returns = raw(tmp_path / "mine")["return"]
+    np.testing.assert_allclose(chart["series"][1]["mean"], returns[1], rtol=1e-4)
+
+
+def test_the_heat_map_counts_seeds():
+    first = np.full((3, 100 * 100), -1)
+    first[:, 5] = [0, 10, 11]
+    first[1, 77] = 300
+    cell = SimpleNamespace(config=SimpleNamespace(training=SimpleNamespace(steps=300)))
+    heat = _heat([SimpleNamespace(name="x", first_visit=first, cell=cell)])
+    assert heat["steps"][:2] == [10, 20]
+    frames = np.frombuffer(zlib.decompress(base64.b64decode(heat["panels"][0]["frames"])), np.uint8).reshape(30, -1)
+    total = frames.cumsum(axis=0)
+    assert total[0, 5] == 2
+    assert total[1, 5] == 3
+    assert total[-2, 77] == 0
+    assert total[-1, 77] == 1
+    assert heat["panels"][0]["max"] == 3
+    walls = np.frombuffer(zlib.decompress(base64.b64decode(heat["walls"])), np.uint8)
+    assert walls.sum() == 10_000 - 9225
+    assert _pack(walls) == heat["walls"]
+
+
+def test_moments_leave_out_what_is_missing():
+    values = np.array([[1.0, 3.0], [np.nan, 5.0], [np.nan, np.nan]])
+    mean, deviation = moments(values)
+    np.testing.assert_array_equal(mean, [2, 5, np.nan])
+    np.testing.assert_array_equal(deviation, [1, 0, np.nan])
+
+
+def test_the_figure_draws_the_mean_of_each_method():
+    steps, rng = np.array([1e3, 2e3]), np.random.default_rng(0)
+    lines = [Line("a", 0, steps, rng.normal(size=(2, 5))), Line("b", 1, steps, rng.normal(size=(2, 5)))]
+    figure = draw_curves({"one": lines, "two": lines[:1]}, "return")
+    axes = figure.axes
+    assert [axis.get_title() for axis in axes] == ["one", "two"]
+    assert [len(axis.lines) for axis in axes] == [2, 1]
+    for drawn, line in zip(axes[0].lines, lines, strict=True):
+        np.testing.assert_allclose(drawn.get_ydata(), line.values.mean(axis=1))
+        np.testing.assert_allclose(drawn.get_xdata(), [1, 2])  # thousands
+
+
+def test_tables_sort_by_their_leading_number():
+    text = table(["name", "value"], [["DAC 0.5", "2699 ± 691"], ["a<b", "[1.5, 2]"], ["-", "1,200 s"]], sortable=True)
+    assert '<td class="text">DAC 0.5</td><td data-value="2699">2699 ± 691</td>' in text
+    assert '<td data-value="1.5">[1.5, 2]</td>' in text
+    assert '<td data-value="1200">1,200 s</td>' in text
+    assert "a&lt;b" in text
+    assert '<table class="sortable">' in text
+
+
+def test_the_published_report_is_built_from_the_raw_data():
+    """Every number of results/report.html that a reader sees in a table or verdict comes out again."""
+    runs, problems = find_runs([ROOT / "results"])
+    assert not problems
+    page = (ROOT / "results" / "report.html").read_text()
+    shelf, checked = Shelf(runs), 0
+    for experiment in EXPERIMENTS.values():
+        curves = [shelf.gather(cell) for cell in cells_of(experiment)]
+        if not any(found.seeds for found in curves):
+            continue
+        for row in result_table(experiment, curves)[1]:
+            pattern = "".join(rf"<td[^>]*>{re.escape(cell)}</td>" for cell in row)
+            assert re.search(pattern, page), row
+            checked += 1
+    assert checked >= 6
+    # and once more without the package, for the maze
+    with np.load(ROOT / "results" / "maze" / "visits.npz") as file:
+        visited = (file["first_visit"] >= 0).sum(axis=1)
+    half, sac = visited[:30], visited[30:]
+    assert f"{half.mean():.0f} ± {half.std():.0f}" in page
+    wins = (half[:, None] > sac).mean() + (half[:, None] == sac).mean() / 2
+    assert f"DAC 0.5 beats SAC: probability of improvement {wins:.2f} [" in page
+    # the paper's own numbers are not mixed up with ours
+    assert published("maze", "SAC") is None
+
+
+def test_a_hundredth_of_the_maze(tmp_path, capsys):
+    """`dac reproduce fig1-maze --scale 0.01`: every artefact, from nothing."""
+    arguments = ["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path)]
+    assert main([*arguments, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "0 of 12 members are finished; 36,000 agent-steps to go, about" in shown
+    assert "DAC 0.5, SAC on maze" in shown
+    assert not any(tmp_path.iterdir())
+    assert main(arguments) == 0
+    out, progress = capsys.readouterr()
+    assert out.splitlines()[-1] == str(tmp_path / "fig1-maze" / "report.html")
+    assert "5 of 5: MaxEnt(State) on maze" in progress
+    assert "(100% of the plan, about 0 s left)" in progress
+    names = {path.name for path in (tmp_path / "fig1-maze").iterdir()}
+    assert names == {"report.html", "visited.png", "visited.pdf", "visits.png", "visits.pdf", "table.csv", "table.md"}
+    page = (tmp_path / "fig1-maze" / "report.html").read_text()
+    data = data_of(page)
+    assert len(data["charts"]["fig1-maze-maze-visited"]["series"]) == 6
+    assert len(data["heats"]["fig1-maze-maze"]["panels"]) == 6
+    assert "Not complete" not in page
+    assert main([*arguments, "--quiet"]) == 0  # nothing to do
+    assert main(["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path / "b"), "--from", "nowhere"]) == 2
+    assert "no such folder: nowhere" in capsys.readouterr().err
