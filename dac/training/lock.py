@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -57,7 +58,9 @@ class Lock:
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), "host": here}).encode(), 0)
 
     def __exit__(self, *exception: object) -> None:
-        self.path.unlink(missing_ok=True)
+        # a file that cannot be removed any more is stale from now on, which does no harm
+        with contextlib.suppress(OSError):
+            self.path.unlink()
         os.close(self._file)
 
 

@@ -274,24 +274,64 @@ def test_a_disk_that_fills_up(tmp_path):
     assert not list((run / "checkpoint").iterdir())
 
 
-def test_a_directory_that_cannot_be_written(tmp_path, capsys, monkeypatch):
-    """The record fails while training: one line, exit code 2, and the last checkpoint is named."""
-    real = Recorder._append
+def in_own_mounts(script, folder, *arguments):
+    """Run a shell script that may mount file systems of its own; `$0` is the folder, the rest is the command."""
+    prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    try:
+        possible = subprocess.run([*prefix, "mount -t tmpfs tmpfs /mnt"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        possible = False
+    if not possible:
+        pytest.skip("this machine lets no one mount a file system of his own")
+    folder.mkdir()
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    everything = [*prefix, script, str(folder), *command(*arguments)]
+    return subprocess.run(everything, capture_output=True, text=True, env=environment, timeout=600)
 
-    def failing(self, rows):
-        if rows[0]["step"] == 150:
-            raise UsageError(f"cannot write {self.directory / 'metrics.csv'}: Read-only file system")
-        real(self, rows)
 
-    monkeypatch.setattr(Recorder, "_append", failing)
-    out = tmp_path / "run"
-    options = [*OPTIONS[:-1], "50", "--steps", "200", "--checkpoint-every", "60"]
-    assert main(["train", "sac", "maze", *options, "--out", str(out), "--quiet"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "Read-only file system; the last checkpoint is of step 120, continue with: dac resume" in error
-    monkeypatch.undo()
-    assert main(["resume", str(out), "--quiet"]) == 0
+def test_a_full_file_system(tmp_path):
+    """128 kB are enough for the record and the policies, not for a checkpoint: training ends and says so."""
+    folder, kept = tmp_path / "small", tmp_path / "kept"
+    script = f'mount -t tmpfs -o size=128k tmpfs "$0"; "$@"; code=$?; cp -r "$0/run" {kept}; exit $code'
+    options = [*OPTIONS, "--steps", 300, "--checkpoint-every", 100, "--out", folder / "run"]
+    result = in_own_mounts(script, folder, "train", "dac", "maze", *options)
+    assert result.returncode == 0, result.stderr
+    said = "No space left on device; training goes on, the last good checkpoint is none"
+    assert result.stderr.count(said) == 3, result.stderr
+    assert "THAT IS NOT ENOUGH" in result.stderr
+    assert dac.load(kept).finished
+    assert not list((kept / "checkpoint").iterdir())
+
+
+def test_a_directory_that_becomes_read_only(tmp_path):
+    """The file system turns read-only after the first checkpoint: one line, exit code 2; later the run goes on."""
+    folder = tmp_path / "run"
+    script = """
+        "$@" & while ! ls "$0"/checkpoint/step-*.json >/dev/null 2>&1; do sleep 0.02; kill -0 $! || exit 9; done
+        mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"; wait $!; exit $?
+    """
+    options = [*OPTIONS, "--steps", 20_000, "--checkpoint-every", 100, "--out", folder]
+    result = in_own_mounts(script, folder, "train", "dac", "maze", *options)
+    assert result.returncode == 2, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"dac: cannot write {folder / 'metrics.csv'}: Read-only file system; the last checkpoint is")
+    assert "Traceback" not in result.stderr
+    step = int(last.split("of step ")[1].split(",")[0].replace(",", ""))
+    assert sorted((folder / "checkpoint").glob("step-*.json"))[-1].stem == f"step-{step:012d}"
+    # the file system can be written again: the run continues as if nothing had been
+    more = start("resume", folder, "--steps", 20_100)
+    wait_for(folder / "checkpoint" / f"step-{step + 100:012d}.json", more)
+    more.kill()
+    more.communicate()
+    rows = [int(line.split(",")[2]) for line in (folder / "metrics.csv").read_text().splitlines()[1::3]]
+    assert rows == list(range(100, rows[-1] + 1, 100))
+
+
+def test_a_directory_that_was_read_only_all_along(tmp_path):
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"'
+    result = in_own_mounts(script, tmp_path / "locked", "train", "dac", "maze", "--out", tmp_path / "locked" / "run")
+    assert result.returncode == 2
+    assert result.stderr == f"dac: cannot create {tmp_path / 'locked' / 'run'}: Read-only file system\n"
 
 
 def break_member(loop, index):
