@@ -1,11 +1,17 @@
 """Statistics against closed forms, figures against the data they show, the demo from start to page."""
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dac.demo import main as demo
+from dac.experiments.collect import Shelf, far_room
 from dac.experiments.figures import visited_curve
-from dac.experiments.maze import groups_of, rows, upper_right, verdict
+from dac.experiments.paper import EXPERIMENTS
+from dac.experiments.plan import cells_of, find_runs
+from dac.experiments.report import result_table, verdicts
 from dac.experiments.stats import mean_interval, ratio_interval
 from dac.runs import Run
 
@@ -34,54 +40,50 @@ def test_visited_curve_by_hand():
     np.testing.assert_array_equal(visited_curve(first, np.array([0, 1, 3, 5, 100])), [[0, 0, 1, 2, 3], [0, 1, 1, 1, 1]])
 
 
-def test_upper_right_room():
+def test_far_room():
     first = np.full((2, 100, 100), -1)
     first[0, 60, 60] = 7
     first[0, 99, 53] = 5
     first[1, 52, 60] = 3  # inside the wall's door, not in the room
-    np.testing.assert_array_equal(upper_right(first.reshape(2, -1)), [5, -1])
+    np.testing.assert_array_equal(far_room(first.reshape(2, -1)), [5, -1])
 
 
 def test_demo_writes_everything(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path), "--steps", "1500", "--seeds", "0:2"])
-    monkeypatch.setattr(
-        "dac.demo.SETTINGS", {"alpha": [0.5, 1.0], "hidden": (8, 8), "batch_size": 16, "eval_every": 500}
-    )
-    for _ in range(2):  # the second time over the first one's files
-        assert demo() == 0
-    assert "times as many cells as SAC" in capsys.readouterr().out
-    page = (tmp_path / "index.html").read_text()
-    assert page.count("data:image/png;base64,") == 2
-    assert 'src="http' not in page
-    run = Run(tmp_path / "run")
-    groups = groups_of(run)
-    assert list(groups) == ["DAC 0.5", "SAC"]
-    table = rows(groups)
+    monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path), "--steps", "1500", "--seeds", "2"])
+    monkeypatch.setattr("dac.demo.SETTINGS", {"hidden": (8, 8), "batch_size": 16, "eval_every": 500})
+    assert demo() == 0
+    (run,) = find_runs([tmp_path])[0]
     visited = [m["visited_cells"] for m in run.summary["members"]]
-    assert table[0][2] == f"{np.mean(visited[:2]):.0f} ± {np.std(visited[:2]):.0f}"
-    assert f"{np.mean(visited[:2]) / np.mean(visited[2:]):.2f} times" in verdict(groups)
-    for name in ("curves.png", "visits.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    out = capsys.readouterr().out
+    assert f"DAC 0.5  visited {np.mean(visited[:2]):.0f} ± {np.std(visited[:2]):.0f} cells" in out
+    assert f"SAC      visited {np.mean(visited[2:]):.0f} ± {np.std(visited[2:]):.0f} cells" in out
+    page = (tmp_path / "maze" / "report.html").read_text()
+    assert f"{np.mean(visited[:2]) / np.mean(visited[2:]):.2f} [" in page
+    assert 'src="http' not in page
+    for name in ("visited.png", "visits.png"):
+        assert (tmp_path / "maze" / name).read_bytes().startswith(b"\x89PNG")
+    assert demo() == 0  # nothing left to do
+    assert "4 of 4 members are finished" in capsys.readouterr().out
 
 
 def test_the_published_maze_numbers_are_those_of_the_raw_data():
     """README and results/README.md quote these; they are recomputed from results/maze."""
-    from pathlib import Path
-
     root = Path(__file__).parents[1]
-    maze = root / "results" / "maze"
-    run = Run(maze)
-    others = [Run(maze / name) for name in ("sac-div-kl", "sac-div-js", "rnd", "maxent-state")]
+    runs, _ = find_runs([root / "results"])
+    experiment = EXPERIMENTS["fig1-maze"]
+    curves = [Shelf(runs).gather(cell) for cell in cells_of(experiment)]
     quoted = (root / "results" / "README.md").read_text()
-    groups = groups_of(run, *others)
-    assert len(groups) == 6
-    for line in rows(groups):
-        low, high = line[3].strip("[]").split(", ")
-        assert f"| {line[0]} | {line[2]} | {low} to {high} | {line[4]} |" in quoted
-    ratio = verdict(groups).split("visited ")[1].split(" times")[0]
+    assert [len(found.seeds) for found in curves] == [30] * 6
+    for row in result_table(experiment, curves)[1]:
+        low, high = row[4].strip("[]").split(", ")
+        assert f"| {row[1]} | {row[3]} | {low} to {high} | {row[6]} | {row[7]} |" in quoted
+    for found in curves:
+        assert f"{(found.first_visit >= 0).sum(axis=1).mean():.0f} ±" in quoted
+    _, line = verdicts(curves[:2], "visited")[0]
+    ratio = line.split("; ")[1].split(" [")[0]
     assert f"DAC visits {ratio} times as many cells" in quoted
     assert float(ratio) >= 1.4
-    for each in (run, *others):
+    for each in {run for found in curves for run in found.runs}:
         members = each.summary["members"]
         assert [m["steps"] for m in members] == [300_000] * len(members)
         assert sorted(m["seed"] for m in members) == sorted([*range(30)] * (len(members) // 30))
@@ -89,9 +91,6 @@ def test_the_published_maze_numbers_are_those_of_the_raw_data():
 
 
 def test_the_other_published_numbers_are_those_of_the_raw_data():
-    import csv
-    from pathlib import Path
-
     results = Path(__file__).parents[1] / "results"
     quoted = (results / "README.md").read_text()
     with open(results / "maze-clip" / "visited.csv", newline="") as file:
@@ -119,9 +118,6 @@ def test_the_other_published_numbers_are_those_of_the_raw_data():
 
 
 def test_the_published_baselines_are_those_of_the_raw_data():
-    import csv
-    from pathlib import Path
-
     results = Path(__file__).parents[1] / "results"
     quoted = (results / "README.md").read_text()
     folders = sorted(path.parent for path in (results / "baselines").glob("*/metrics.csv"))

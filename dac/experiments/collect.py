@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from dac.envs.maze import SIZE
 from dac.experiments.plan import Cell
 from dac.experiments.stats import MaxAverage, max_average
 from dac.runs import Run
@@ -67,6 +68,14 @@ class Curves:
         values = self.values[measure]
         tail = values[-max(1, len(values) // 10) :]
         return np.array([np.nanmean(column) for column in tail.T if np.isfinite(column).any()])
+
+
+def far_room(first_visit: Int[np.ndarray, "seed cell"]) -> Int[np.ndarray, " seed"]:
+    """Step at which each seed first entered the maze's room far from the start, -1 for never."""
+    corner = first_visit.reshape(-1, SIZE, SIZE)[:, 53:, 53:].reshape(len(first_visit), -1)
+    never = np.iinfo(np.int32).max
+    entered = np.where(corner >= 0, corner, never).min(axis=1)
+    return np.where(entered == never, -1, entered)
 
 
 class Shelf:

@@ -40,42 +40,25 @@ def visited_curve(first_visit: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.stack([np.searchsorted(row, steps, side="right") for row in sorted_first])
 
 
-def draw_visited(groups: Mapping[str, np.ndarray], steps: int) -> Figure:
-    """Number of visited cells over time, one line per group of members (`first_visit` of each)."""
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(7.4, 3.8) if len(groups) > 2 else (5.2, 3.4), layout="constrained")
-        grid = np.linspace(0, steps, 201)
-        for (label, first_visit), colour in zip(groups.items(), COLOURS, strict=False):
-            curves = visited_curve(first_visit, grid)
-            mean, deviation = curves.mean(axis=0), curves.std(axis=0)
-            axes.plot(grid / 1000, mean, color=colour, label=f"{label} ({len(curves)} seeds)")
-            alpha = 0.2 if len(groups) <= 2 else 0.08  # many bands lie over one another
-            axes.fill_between(grid / 1000, mean - deviation, mean + deviation, color=colour, alpha=alpha, linewidth=0)
-        axes.set(xlabel="environment steps (thousands)", ylabel="visited cells (of 9225)", ylim=(0, None))
-        axes.margins(x=0)
-        if len(groups) > 2:
-            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-        else:
-            axes.legend(loc="upper left")
-    return figure
-
-
 def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
-    """Where each group has been: one row per group, one column per step; brighter is more often, all seeds together."""
-    columns = sorted({step for snapshots in groups.values() for step in snapshots})
+    """Where each group has been at some steps, all seeds together; brighter is more often. Two groups share a row."""
+    steps = sorted({step for snapshots in groups.values() for step in snapshots})
+    side_by_side = 2 if len(groups) > 2 else 1
+    shape = -(-len(groups) // side_by_side), side_by_side * len(steps)
     with plt.rc_context(STYLE | {"axes.spines.left": False, "axes.spines.bottom": False}):
-        shape = (len(groups), len(columns))
-        size = (2.3 * shape[1] + 0.6, 2.35 * shape[0] + 0.3)
+        size = (2.0 * shape[1] + 0.5, 2.1 * shape[0] + 0.3)
         figure, axes = plt.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
         walls = ~free_cells()
-        for row, (label, snapshots) in enumerate(groups.items()):
-            for column, step in enumerate(columns):
-                axis = axes[row][column]
+        colours = plt.get_cmap("magma").with_extremes(bad="#9a9a9a")
+        for axis in axes.flat:
+            axis.set(xticks=[], yticks=[])
+        for number, (label, snapshots) in enumerate(groups.items()):
+            row, block = divmod(number, side_by_side)
+            for column, step in enumerate(steps):
+                axis = axes[row][block * len(steps) + column]
                 counts = snapshots[step].astype(float).sum(axis=0).reshape(SIZE, SIZE)
                 picture = np.ma.masked_where(walls, np.log1p(counts))
-                colours = plt.get_cmap("magma").with_extremes(bad="#9a9a9a")
                 axis.imshow(picture.T, origin="lower", cmap=colours, extent=(0, SIZE, 0, SIZE), interpolation="nearest")
-                axis.set(xticks=[], yticks=[])
                 if row == 0:
                     axis.set_title(f"{step:,} steps", fontsize=10)
                 if column == 0:

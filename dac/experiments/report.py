@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dac.envs.maze import SIZE, free_cells
-from dac.experiments.collect import Curves, Shelf
+from dac.experiments.collect import Curves, Shelf, far_room
 from dac.experiments.figures import COLOURS, LABELS, Line, draw_curves, draw_histograms, moments, save, visited_curve
 from dac.experiments.page import asset, document, table
 from dac.experiments.paper import EXPERIMENTS, Experiment, published
@@ -25,6 +25,7 @@ from dac.experiments.stats import (
     optimality_gap,
     performance_profile,
     probability_of_improvement,
+    ratio_interval,
     stratified_interval,
 )
 from dac.runs import Run
@@ -134,11 +135,10 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
     if missing:
         items = "".join(f"<li>{_escape(line)}</li>" for line in missing)
         page.add(f'<details class="missing" open><summary>Not complete</summary><ul>{items}</ul></details>')
-    verdicts = []
+    judged = []
     for task, methods in _by_task(experiment, curves):
-        measure = experiment.measures_on(task)[0]
-        verdicts += [(task, *verdict) for verdict in _verdicts(methods, measure)]
-    for task, kind, text in verdicts:
+        judged += [(task, *verdict) for verdict in verdicts(methods, experiment.measures_on(task)[0])]
+    for task, kind, text in judged:
         page.add(f'<p class="verdict {kind}">{_escape(task)}: {_escape(text)}</p>')
     header, rows = result_table(experiment, curves)
     if rows:
@@ -155,7 +155,7 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
     _add_films(page, curves)
     _add_provenance(page, curves, f"dac reproduce {experiment.name}", command)
     complete = "complete" if not missing else f"{sum(not c.missing() for c in curves)} of {len(curves)} complete"
-    return f"{experiment.name}: {complete}" + (f"; {verdicts[0][2]}" if verdicts else "")
+    return f"{experiment.name}: {complete}" + (f"; {judged[0][2]}" if judged else "")
 
 
 def _missing(experiment: Experiment, curves: Sequence[Curves]) -> list[str]:
@@ -176,6 +176,7 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
     first = "max average return" if returns else "at the end" if judged != {"return", "visited"} else "score"
     header = ["task", "method", "seeds", first, "95% interval", "IQM"]
     header += ["last tenth", "paper"] if "return" in judged else []
+    header += ["reached the far room"] if any(found.first_visit is not None for found in curves) else []
     header += ["P(first is better)"]
     rows = []
     for task, methods in _by_task(experiment, curves):
@@ -194,6 +195,9 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
                 number = published(task, found.name) if measure == "return" else None
                 row += [f"{last.mean():.{digits}f} ± {last.std():.{digits}f}"]
                 row += ["-" if number is None else f"{number[0]:.{digits}f} ± {number[1]:.{digits}f}"]
+            if "reached the far room" in header:
+                entered = None if found.first_visit is None else far_room(found.first_visit) >= 0
+                row.append("-" if entered is None else f"{entered.sum()} of {len(entered)}")
             if subject is None or found is subject:
                 row.append("-")
             else:
@@ -203,7 +207,7 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
     return header, rows
 
 
-def _verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
+def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
     """The first method against each other one: a class for the page, and a sentence."""
     if not methods or not methods[0].has(measure) or len(methods[0].scores(measure)) < 2:
         return []
@@ -213,6 +217,9 @@ def _verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
             continue
         p, low, high = probability_of_improvement(subject.scores(measure), other.scores(measure))
         interval = f"probability of improvement {p:.2f} [{low:.2f}, {high:.2f}]"
+        if measure == "visited":
+            times = ratio_interval(subject.scores(measure), other.scores(measure))
+            interval += "; {:.2f} [{:.2f}, {:.2f}] times as many cells".format(*times)
         if low > 0.5:
             lines.append(("good", f"{subject.name} beats {other.name}: {interval}"))
         elif high < 0.5:
