@@ -79,6 +79,9 @@ def _dispatch(arguments: list[str]) -> int:
     reproduce.add_argument("--list", action="store_true", help="name every experiment")
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and an estimate of the time only")
     reproduce.add_argument("--scale", type=float, default=1.0, metavar="X", help="a try: this share of steps and seeds")
+    reproduce.add_argument(
+        "--envs", type=int, metavar="N", help="environments per member: faster on a GPU, where the paper has one"
+    )
     reproduce.add_argument("--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="default: runs/paper")
     reproduce.add_argument(
         "--from",
@@ -267,12 +270,14 @@ def _reproduce(options: argparse.Namespace) -> int:
     experiments = [find_experiment(name) for name in dict.fromkeys(names)]
     command = shlex.join(["dac", "reproduce", *options.names, "--out", str(options.out)])
     command += f" --scale {options.scale:g}" if options.scale != 1 else ""
+    command += f" --envs {options.envs}" if options.envs is not None else ""
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     reports = reproduce(
         experiments,
         options.out,
         options.sources,
         scale=options.scale,
+        envs=options.envs,
         dry_run=options.dry_run,
         quiet=options.quiet,
         command=command,

@@ -91,6 +91,10 @@ class RunConfig:
         static = {name: value for name, value in self.hyper.items() if name not in floats}
         return repr((self.algorithm, self.task, sorted(static.items()), self.training))
 
+    def one_at_a_time(self) -> RunConfig:
+        """The same with one environment per member: what differs in that alone is shown in one figure."""
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, envs=1))
+
     def covers(self, other: RunConfig) -> bool:
         """Whether this run holds what the other would give: the same, and at least as long."""
         if self.fingerprint() != other.fingerprint():

@@ -170,6 +170,14 @@ def test_a_schedule_that_follows_the_length_is_not_continued(tmp_path):
     )
 
 
+def test_more_environments_are_other_members(tmp_path):
+    """They learn from other data, so what was run with one is not counted."""
+    do(plan_for(tmp_path, experiment(HALF)))
+    runs, _ = find_runs([tmp_path])
+    plan = make_plan(cells_of(experiment(HALF), envs=2), tmp_path, runs)
+    assert [(job.config.training.envs, job.resume) for job in plan.jobs] == [(2, False)]
+
+
 def test_a_population_that_does_not_fit_is_split(tmp_path, monkeypatch):
     def place(wanted, members, schedule, spec, *, on_host):
         if members > 2:

@@ -110,6 +110,24 @@ def test_seeds_from_several_runs_make_one_curve(tmp_path):
     assert found.missing() is None
 
 
+def test_more_environments_are_the_same_line_and_are_named(tmp_path):
+    """What was run with two environments stands for one, unless that was run as well."""
+    settings = dict(METHODS[0].settings)
+    dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "two", envs=2, **settings)
+    runs, _ = find_runs([tmp_path])
+    cell = cells_of(TARGET)[0]
+    assert Shelf(runs).gather(cell).seeds == (0, 1)
+    page = write_artefacts(TARGET, cells_of(TARGET), runs, tmp_path / "out", "").read_text()
+    assert "2 environments per member" in page
+    dac.train("dac", "target", seeds=[0, 2], out=tmp_path / "one", **settings)
+    runs, _ = find_runs([tmp_path])
+    found = Shelf(runs).gather(cell)
+    one, two = raw(tmp_path / "one")["return"], raw(tmp_path / "two")["return"]
+    np.testing.assert_array_equal(found.values["return"].T, [one[0], two[1], one[1]])
+    found = Shelf(runs).gather(cells_of(TARGET, envs=2)[0])
+    np.testing.assert_array_equal(found.values["return"].T, [two[0], two[1], one[1]])
+
+
 def test_what_is_half_done_is_shown_and_named(tmp_path, monkeypatch):
     real = Recorder.evaluation
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from dac.config import RunConfig
 from dac.envs.maze import SIZE
 from dac.experiments.plan import Cell
 from dac.experiments.stats import MaxAverage, max_average
@@ -79,7 +80,7 @@ def far_room(first_visit: Int[np.ndarray, "seed cell"]) -> Int[np.ndarray, " see
 
 
 class Shelf:
-    """Runs by the members they hold; each file is read once."""
+    """Runs by the members they hold, whatever their number of environments; each file is read once."""
 
     def __init__(self, runs: Sequence[Run]):
         self._members: dict[str, list[tuple[Run, int]]] = {}
@@ -88,19 +89,22 @@ class Shelf:
         self.problems: list[str] = []
         for run in runs:
             for index, member in enumerate(run.members):
-                self._members.setdefault(run.config.alone(member).fingerprint(), []).append((run, index))
+                single = run.config.alone(member).one_at_a_time()
+                self._members.setdefault(single.fingerprint(), []).append((run, index))
 
     def gather(self, cell: Cell) -> Curves:
         """Every seed of a method on a task that is there, finished or not, over the steps they all have."""
         found: list[tuple[int, Run, int]] = []
-        for name, single in cell.members().items():
+        for exact in cell.members().values():
+            single = exact.one_at_a_time()
             holders = [
                 (run, index)
-                for run, index in self._members.get(name, [])
-                if run.config.alone(run.members[index]).covers(single) and len(self._read(run).get("step", ()))
+                for run, index in self._members.get(single.fingerprint(), [])
+                if run.config.alone(run.members[index]).one_at_a_time().covers(single)
+                and len(self._read(run).get("step", ()))
             ]
-            if holders:  # the one that is furthest
-                run, index = max(holders, key=lambda holder: self._read(holder[0])["step"][-1, holder[1]])
+            if holders:  # as it was asked for, else the one that is furthest
+                run, index = max(holders, key=lambda holder: self._preference(exact, *holder))
                 found.append((single.seeds[0], run, index))
         runs = tuple(dict.fromkeys(run for _, run, _ in found))
         common = [set(self._read(run)["step"][:, 0].astype(int)) for run in runs]
@@ -110,6 +114,9 @@ class Shelf:
         values = {name: np.stack([self._column(r, name, steps)[:, i] for _, r, i in found], 1) for name in columns}
         first, snapshots = self._gather_visits(found)
         return Curves(cell, tuple(seed for seed, _, _ in found), steps, values, first, snapshots, runs)
+
+    def _preference(self, wanted: RunConfig, run: Run, index: int) -> tuple[bool, float]:
+        return run.config.training.envs == wanted.training.envs, self._read(run)["step"][-1, index]
 
     def _column(self, run: Run, name: str, steps: np.ndarray) -> np.ndarray:
         metrics = self._read(run)

@@ -73,8 +73,8 @@ class Plan:
         return sum(job.agent_steps for job in self.jobs)
 
 
-def cells_of(experiment: Experiment, scale: float = 1.0) -> list[Cell]:
-    """Every method on every task of an experiment, with a smaller number of steps and seeds for a try."""
+def cells_of(experiment: Experiment, scale: float = 1.0, envs: int | None = None) -> list[Cell]:
+    """Every method on every task of an experiment, with fewer steps and seeds for a try, or with more environments."""
     if not 0 < scale <= 1:
         raise UsageError(f"scale must be above 0 and at most 1, not {scale:g}")
     cells = []
@@ -84,6 +84,8 @@ def cells_of(experiment: Experiment, scale: float = 1.0) -> list[Cell]:
             given = dict(method.settings)
             if experiment.steps is not None:
                 given["steps"] = experiment.steps
+            if envs is not None:
+                given["envs"] = envs
             config = resolve(method.algorithm, task, seeds, given)
             cells.append(Cell(task, method, config if scale == 1 else _shrink(config, scale, given)))
     return cells

@@ -389,6 +389,7 @@ def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: s
             continue
         versions = summary["versions"]
         made = ", ".join(f"{n} {versions[n]}" for n in ("dac", "jax", "mujoco", "python") if versions.get(n))
+        made += f", {run.config.training.envs} environments per member" if run.config.training.envs > 1 else ""
         rate = summary["agent_steps_per_second"]
         cells = [str(run.directory), made, (versions.get("commit") or "-")[:9], versions.get("device") or "-"]
         rows.append([*cells, f"{summary['seconds']:,.0f} s", "-" if rate is None else f"{rate:,.0f}"])

@@ -40,6 +40,7 @@ def reproduce(
     sources: Sequence[Path] = (),
     *,
     scale: float = 1.0,
+    envs: int | None = None,
     dry_run: bool = False,
     quiet: bool = False,
     command: str = "",
@@ -50,7 +51,7 @@ def reproduce(
     for source in sources:
         if not source.is_dir():
             raise UsageError(f"no such folder: {source}")
-    cells = {experiment.name: cells_of(experiment, scale) for experiment in experiments}
+    cells = {experiment.name: cells_of(experiment, scale, envs) for experiment in experiments}
     folders = [store, *sources] if store.is_dir() else list(sources)
     runs, problems = find_runs(folders)
     for problem in problems:
