@@ -54,6 +54,11 @@ LONGEST_EPISODE = 10_000
 class HostLoop(AbstractLoop):
     """Trains a population on environments that live on the host."""
 
+    _clock: Array
+    _noise: Any
+    _positions: Array
+    """Which rows the next update draws from a ring in host memory."""
+
     def __init__(
         self,
         algorithm: AbstractAlgorithm,
@@ -75,10 +80,10 @@ class HostLoop(AbstractLoop):
         states = _init(self._algorithms, self._keys, self.spec)
         self._programs = _Programs(self._algorithms, self._keys, states, self.spec, schedule)
         self._context, self._state = self._programs.context, tuple(jax.tree.leaves(states))
-        self._clock, self._noise = self._programs.start(self._context, np.int32(0))
         count, dtype = len(members), float_dtype()
         shape = (count, schedule.capacity, row_size(self.spec))
         self._host_ring = np.zeros(shape, dtype) if host_replay else None
+        self._set_clock(0)
         self._ring = None if host_replay else jnp.zeros(shape, dtype)
         self._packed = np.zeros((count, schedule.envs, row_size(self.spec) + self.spec.obs_size), dtype)
         self._obs = self._reset(0)
@@ -141,17 +146,22 @@ class HostLoop(AbstractLoop):
         if self.step > 0:
             start = (self.step - 1) * envs % self.schedule.capacity
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
-        if learning:
-            rows = self._rows(self._programs.learning_positions(self._context, self._clock))
-            self._state = self._programs.learn_from_rows(self._context, self._state, rows, self._clock, self._frozen)
-        self._clock, self._noise = self._programs.tick(self._context, self._clock)
+        rows, clock = self._rows(self._positions) if learning else None, self._clock
+        # before the update, so that what the next step draws is here by then
+        self._clock, self._noise, self._positions = self._programs.tick_and_draw(self._context, clock)
+        if rows is not None:
+            self._state = self._programs.learn_from_rows(self._context, self._state, rows, clock, self._frozen)
 
     def _rows(self, positions: Array) -> np.ndarray:
         """Rows of the ring in host memory, by member and position."""
         assert self._host_ring is not None
-        drawn = np.asarray(positions)
-        rows = np.take_along_axis(self._host_ring, drawn.reshape(len(self.members), -1, 1), axis=1)
-        return rows.reshape(*drawn.shape, -1)
+        return np.stack([ring[drawn] for ring, drawn in zip(self._host_ring, np.asarray(positions), strict=True)])
+
+    def _set_clock(self, step: int) -> None:
+        """Put the counter on the device, with what is drawn before an observation is known."""
+        self._clock, self._noise = self._programs.start(self._context, np.int32(step))
+        if self._host_ring is not None:
+            self._positions = self._programs.learning_positions(self._context, self._clock)
 
     def _refresh(self) -> None:
         stored = np.int32(max(self.step - 1, 0) * self.schedule.envs)
@@ -237,7 +247,7 @@ class HostLoop(AbstractLoop):
             self._visits.restore(saved["visits"])
         self._replace_states(saved["state"])
         self._good = copy(saved["state"])
-        self._clock, self._noise = self._programs.start(self._context, np.int32(step))
+        self._set_clock(step)
 
     @property
     def restores_exactly(self) -> bool:
@@ -426,7 +436,6 @@ class _Programs:
             return jax.jit(flat)
 
         self.start = jax.jit(start)
-        self.tick = jax.jit(tick)
         self.act = jax.jit(act)
         self.remember = jax.jit(remember_members, donate_argnums=1)
         self.learn = jax.jit(learn_members, donate_argnums=(1, 2))
@@ -434,6 +443,9 @@ class _Programs:
         # for a ring in host memory: which rows, and what is done with them
         self.learning_positions = positions_of(
             lambda a, key, clock: learning_positions(a, capacity, key, clock, clock * envs, updates)
+        )
+        self.tick_and_draw = jax.jit(
+            lambda context, clock: (*tick(context, clock), self.learning_positions(context, clock + 1))
         )
         self.measuring_positions = positions_of(
             lambda a, key, step, stored: measuring_positions(a, capacity, key, step, stored)
