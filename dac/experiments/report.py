@@ -263,18 +263,7 @@ def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure
     style, series, references = _style_of(experiment), [], []
     for found in methods:
         steps, values = _points(found, measure)
-        mean, deviation = moments(values)
-        seeds = {str(seed): _numbers(column) for seed, column in zip(found.seeds, values.T, strict=True)}
-        series.append(
-            {
-                "name": found.name,
-                "colour": COLOURS[style[found.name] % len(COLOURS)],
-                "x": _numbers(steps),
-                "mean": _numbers(mean),
-                "std": _numbers(deviation),
-                "seeds": seeds,
-            }
-        )
+        series.append(_series(found.name, style[found.name], steps, values, found.seeds))
         number = published(task, found.name) if measure == "return" else None
         if number is not None:
             label = f"paper: {found.name} {number[0]:,.0f}"
@@ -282,6 +271,19 @@ def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure
     label = LABELS.get(measure, measure)
     title = f"{task}: {label}, mean and one standard deviation over seeds"
     return {"title": title, "x": "environment steps", "y": label, "reference": references, "series": series}
+
+
+def _series(name: str, style: int, steps: np.ndarray, values: np.ndarray, seeds: Sequence[int]) -> dict[str, Any]:
+    """One line of a chart: values (time, seed) with their mean and standard deviation."""
+    mean, deviation = moments(values)
+    return {
+        "name": name,
+        "colour": COLOURS[style % len(COLOURS)],
+        "x": _numbers(steps),
+        "mean": _numbers(mean),
+        "std": _numbers(deviation),
+        "seeds": {str(seed): _numbers(column) for seed, column in zip(seeds, values.T, strict=True)},
+    }
 
 
 def _heat(methods: Sequence[Curves]) -> dict[str, Any]:
@@ -423,18 +425,8 @@ def _add_others(page: Page, runs: Sequence[Run]) -> None:
         for style, (label, members) in enumerate(groups.items()):
             rows = np.unique(np.linspace(0, len(metrics["step"]) - 1, min(POINTS, len(metrics["step"]))).astype(int))
             values = metrics["return"][rows][:, members]
-            mean, deviation = moments(values)
-            seeds = {str(run.members[i].seed): _numbers(column) for i, column in zip(members, values.T, strict=True)}
-            series.append(
-                {
-                    "name": label,
-                    "colour": COLOURS[style % len(COLOURS)],
-                    "x": _numbers(metrics["step"][rows, 0]),
-                    "mean": _numbers(mean),
-                    "std": _numbers(deviation),
-                    "seeds": seeds,
-                }
-            )
+            seeds = [run.members[index].seed for index in members]
+            series.append(_series(label, style, metrics["step"][rows, 0], values, seeds))
         state = "" if run.finished else ", not finished"
         title = f"{run.config.algorithm} on {run.config.task} ({run.directory}{state})"
         chart = {"title": title, "x": "environment steps", "y": "return", "reference": [], "series": series}
