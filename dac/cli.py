@@ -56,12 +56,12 @@ def _dispatch(arguments: list[str]) -> int:
     resume.add_argument("--quiet", action="store_true", help="show no progress")
     resume.set_defaults(function=_resume)
 
-    evaluate = commands.add_parser("evaluate", help="run fresh deterministic episodes with a run's policies")
+    evaluate = commands.add_parser("evaluate", help="run fresh episodes with a run's policies, without exploration")
     evaluate.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     evaluate.add_argument("--episodes", type=int, default=10, help="episodes per member (default: 10)")
     evaluate.set_defaults(function=_evaluate)
 
-    video = commands.add_parser("video", help="film one deterministic episode as an mp4")
+    video = commands.add_parser("video", help="film one episode, without exploration, as an mp4")
     video.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     video.add_argument("--member", type=int, metavar="K", help="which one (default: the best)")
     video.add_argument("--steps", type=int, metavar="N", help="stop after so many steps (default: the whole episode)")

@@ -51,7 +51,7 @@ class Training:
     eval_every: int = 1000
     """Environment steps between evaluations."""
     eval_episodes: int = 1
-    """Deterministic episodes per evaluation."""
+    """Episodes per evaluation, without exploration."""
     replay: Literal["auto", "device", "host"] = "auto"
     """Where the ring is kept: on the device, in host memory, or on the device if it fits."""
     bonus: Literal["none", "rnd", "maxent-state"] = "none"

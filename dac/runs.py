@@ -99,7 +99,7 @@ class Run:
         return load_tree(self.directory / POLICY, template)
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
-        """Fresh deterministic episodes with the saved policies."""
+        """Fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""
         if episodes < 1:
             raise UsageError(f"episodes must be at least 1, not {episodes}")
         task, step = find_task(self.config.task), 2**31 - 1  # a step no training evaluation used

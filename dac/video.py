@@ -1,4 +1,4 @@
-"""A film of a trained policy: one deterministic episode as an mp4."""
+"""A film of a trained policy: one episode, without exploration, as an mp4."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class AbstractLoop(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, episodes: int) -> Evaluation:
-        """Run deterministic episodes; training is not touched."""
+        """Run episodes without exploration; training is not touched."""
 
     @abc.abstractmethod
     def measure(self) -> dict[str, np.ndarray]:
@@ -67,11 +67,10 @@ class AbstractLoop(abc.ABC):
         if not broken:
             self._good = copy(self.states)
             return
-        mask = np.isin(np.arange(len(self.members)), list(broken))
-        self._replace_states(keep(jnp.asarray(mask), self._good, self.states))
         for index, name in broken.items():
             self.health.freeze(index, self.step * self.schedule.envs, f"{name} is not finite")
-        self._replace_states(self.states)
+        mask = np.isin(np.arange(len(self.members)), list(broken))
+        self._replace_states(keep(jnp.asarray(mask), self._good, self.states))
 
     @abc.abstractmethod
     def snapshot(self) -> dict[str, Array | np.ndarray]:

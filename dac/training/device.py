@@ -88,7 +88,7 @@ class DeviceLoop(AbstractLoop):
         schedule = self.schedule
         while self.step < until and not self.stopping:
             if refreshes(self._algorithms, schedule, self.step):
-                stored = jnp.int32((self.step - 1) * schedule.envs)
+                stored = jnp.int32(self.stored)
                 self._carry = _refresh(self._algorithms, self._carry, self._frozen, stored, self.spec)
             training = self.step >= schedule.first_update
             end = until if training else min(until, schedule.first_update)
@@ -138,7 +138,7 @@ class DeviceLoop(AbstractLoop):
 
     def measure(self) -> dict[str, np.ndarray]:
         # the ring holds what was inserted: everything but the pending transition
-        stored = jnp.int32(max(self.step - 1, 0) * self.schedule.envs)
+        stored = jnp.int32(self.stored)
         carry = self._carry
         assert carry.ring is not None
         values = measure_members(

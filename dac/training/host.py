@@ -164,7 +164,7 @@ class HostLoop(AbstractLoop):
             self._positions = self._programs.learning_positions(self._context, self._clock)
 
     def _refresh(self) -> None:
-        stored = np.int32(max(self.step - 1, 0) * self.schedule.envs)
+        stored = np.int32(self.stored)
         if self._host_ring is None:
             self._state = self._programs.refresh(self._context, self._state, self._ring, stored, self._frozen)
         else:
@@ -264,7 +264,7 @@ class HostLoop(AbstractLoop):
         return evaluate_on_host(self._make_envs, self.policies(), self.members, self.step, episodes)
 
     def measure(self) -> dict[str, np.ndarray]:
-        step, stored = np.int32(self.step), np.int32(max(self.step - 1, 0) * self.schedule.envs)
+        step, stored = np.int32(self.step), np.int32(self.stored)
         if self._host_ring is None:
             values = measure_members(self._algorithms, self.states, self._ring, self._keys, step, stored, self.spec)
         else:
