@@ -246,7 +246,7 @@ def test_kill_minus_nine_at_random_instants(tmp_path, task, kills):
     else:
         code, error = finish(process)
         assert code == 0, error
-    assert killed >= 1
+    assert killed >= max(1, kills - 5)
     assert files(dac.load(run)) == files(dac.load(tmp_path / "whole"))
     assert not list((run / "checkpoint").glob("*.part"))
 
