@@ -37,7 +37,7 @@ bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matri
 	$(BIN)/python bench/density.py --members 1,4
 	$(BIN)/python bench/maze.py
 	$(BIN)/python bench/robots.py
-	$(BIN)/python bench/robots.py --replay host
+	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/checkpoints.py
 	$(BIN)/python bench/compare.py
 	PYTHONPATH=. .bench-venv/bin/python bench/peers_train.py
