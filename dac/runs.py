@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from dac.config import RunConfig, resolve
 from dac.population import INIT, each_member, stack_algorithms, stack_keys, stream
 from dac.tasks import find_task
-from dac.training.evaluate import Evaluation, evaluate_on_device
+from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.host import evaluate_on_host
 from dac.training.record import CONFIG, METRICS, POLICY, SUMMARY, VISITS
 from dac.types import UsageError
@@ -102,8 +102,8 @@ class Run:
         """Fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""
         if episodes < 1:
             raise UsageError(f"episodes must be at least 1, not {episodes}")
-        task, step = find_task(self.config.task), 2**31 - 1  # a step no training evaluation used
+        task, moment = find_task(self.config.task), Moment(self.policies(), 2**31 - 1)  # no step of training
         if task.device is not None:
-            return evaluate_on_device(task.device(), self.policies(), stack_keys(self.members), step, episodes)
+            return evaluate_on_device(task.device(), moment, stack_keys(self.members), episodes)
         assert task.host is not None
-        return evaluate_on_host(task.host, self.policies(), self.members, step, episodes)
+        return evaluate_on_host(task.host, [moment], self.members, episodes)[0]

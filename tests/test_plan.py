@@ -130,10 +130,10 @@ def test_only_what_is_missing_is_run(tmp_path):
 def test_an_unfinished_run_goes_on_and_a_short_one_gets_longer(tmp_path, monkeypatch):
     real = Recorder.evaluation
 
-    def failing(self, loop, *arguments):
-        if loop.step == 60:
+    def failing(self, note, result):
+        if note.step == 60:
             raise KeyboardInterrupt
-        return real(self, loop, *arguments)
+        return real(self, note, result)
 
     small = experiment(method("half", checkpoint_every=20))
     with monkeypatch.context() as patch:

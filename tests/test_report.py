@@ -131,10 +131,10 @@ def test_more_environments_are_the_same_line_and_are_named(tmp_path):
 def test_what_is_half_done_is_shown_and_named(tmp_path, monkeypatch):
     real = Recorder.evaluation
 
-    def failing(self, loop, *arguments):
-        if loop.step == 60:
+    def failing(self, note, result):
+        if note.step == 60:
             raise KeyboardInterrupt
-        return real(self, loop, *arguments)
+        return real(self, note, result)
 
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "evaluation", failing)

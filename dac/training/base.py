@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm
 from dac.population import Member
-from dac.training.evaluate import Evaluation
+from dac.training.evaluate import Evaluation, Moment
 from dac.training.health import Health, copy, find_broken, keep
 from dac.training.member import metric_names, policies_of
 from dac.training.schedule import Schedule
@@ -32,6 +32,8 @@ class AbstractLoop(abc.ABC):
     health: Health
     stopping: bool = False
     """Set, from a signal handler for example, to have `advance` return as soon as a step is complete."""
+    evaluations_at_once: int = 1
+    """Evaluations that are best run together, once there are so many."""
     _good: PyTree
     """The states when they were last seen to be finite."""
 
@@ -44,9 +46,17 @@ class AbstractLoop(abc.ABC):
     def advance(self, until: int) -> None:
         """Train up to iteration `until`, or less if it is asked to stop."""
 
-    @abc.abstractmethod
+    def moment(self) -> Moment:
+        """The policies as they are now; training goes on without them."""
+        return Moment(copy(self.policies()), self.step)
+
     def evaluate(self, episodes: int) -> Evaluation:
         """Run episodes without exploration; training is not touched."""
+        return self.evaluate_moments([self.moment()], episodes)[0]
+
+    @abc.abstractmethod
+    def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
+        """The same for the policies of several steps."""
 
     @abc.abstractmethod
     def measure(self) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOn
 from dac.envs.base import AbstractDeviceEnv, EpisodeState
 from dac.population import INIT, RESET, Member, each_member, stack_algorithms, stack_keys, stream
 from dac.training.base import AbstractLoop, lay_out, take_rows
-from dac.training.evaluate import Evaluation, evaluate_on_device
+from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.health import Health, OnNaN, copy, unless_frozen
 from dac.training.member import (
     choose_actions,
@@ -133,8 +133,8 @@ class DeviceLoop(AbstractLoop):
     def _without_ring(self) -> Carry:
         return dataclasses.replace(self._carry, ring=None)
 
-    def evaluate(self, episodes: int) -> Evaluation:
-        return evaluate_on_device(self.env, self.policies(), self._keys, self.step, episodes)
+    def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
+        return [evaluate_on_device(self.env, moment, self._keys, episodes) for moment in moments]
 
     def measure(self) -> dict[str, np.ndarray]:
         # the ring holds what was inserted: everything but the pending transition

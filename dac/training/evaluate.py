@@ -1,4 +1,4 @@
-"""Deterministic episodes on environments and keys of their own; training never notices."""
+"""Episodes without exploration, on environments and keys of their own; training never notices."""
 
 from __future__ import annotations
 
@@ -24,11 +24,21 @@ class Evaluation:
     lengths: Int[np.ndarray, "member episode"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """The policies of one step of training, to be tried at once or later."""
+
+    policies: PyTree
+    """Stacked over members."""
+    step: int
+    """Loop iterations; it decides the episodes."""
+
+
 def evaluate_on_device(
-    env: AbstractDeviceEnv, policies: PyTree, keys: Key[Array, " member"], step: int, episodes: int
+    env: AbstractDeviceEnv, moment: Moment, keys: Key[Array, " member"], episodes: int
 ) -> Evaluation:
     """One compiled program for all members and episodes."""
-    returns, lengths = _episodes(policies, keys, jnp.int32(step), env, episodes)
+    returns, lengths = _episodes(moment.policies, keys, jnp.int32(moment.step), env, episodes)
     return Evaluation(np.asarray(returns), np.asarray(lengths))
 
 

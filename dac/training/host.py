@@ -22,7 +22,7 @@ from dac.envs.host import AbstractHostEnvs, HostStep
 from dac.networks import AbstractPolicy
 from dac.population import EVALUATE, INIT, RESET, ROOT, Member, each_member, stack_algorithms, stack_keys, stream
 from dac.training.base import AbstractLoop, lay_out, take_rows
-from dac.training.evaluate import Evaluation
+from dac.training.evaluate import Evaluation, Moment
 from dac.training.health import Health, OnNaN, copy, unless_frozen
 from dac.training.member import (
     choose_actions,
@@ -47,6 +47,8 @@ from dac.weights import fill, name_leaves
 MakeEnvs = Callable[[int], AbstractHostEnvs]
 CHECK_EVERY = 100
 """Iterations between looks at the health of the networks; observations and rewards are looked at in every one."""
+EVALUATIONS_AT_ONCE = 8
+"""On an accelerator a step of an evaluation costs its latency: an episode of many policies is as long as of one."""
 LONGEST_EPISODE = 10_000
 """An evaluation episode is cut here where the environment has no time limit of its own."""
 
@@ -78,6 +80,7 @@ class HostLoop(AbstractLoop):
         self._keys = stack_keys(members)
         self._on_policy = isinstance(algorithm, AbstractOnPolicy)
         states = _init(self._algorithms, self._keys, self.spec)
+        self.evaluations_at_once = 1 if jax.default_backend() == "cpu" else EVALUATIONS_AT_ONCE
         self._programs = _Programs(self._algorithms, self._keys, states, self.spec, schedule)
         self._context, self._state = self._programs.context, tuple(jax.tree.leaves(states))
         count, dtype = len(members), float_dtype()
@@ -260,8 +263,8 @@ class HostLoop(AbstractLoop):
     def _by_member(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(len(self.members), self.schedule.envs, *values.shape[1:])
 
-    def evaluate(self, episodes: int) -> Evaluation:
-        return evaluate_on_host(self._make_envs, self.policies(), self.members, self.step, episodes)
+    def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
+        return evaluate_on_host(self._make_envs, moments, self.members, episodes)
 
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)
@@ -289,21 +292,22 @@ class HostLoop(AbstractLoop):
 
 
 def evaluate_on_host(
-    make_envs: MakeEnvs, policies: PyTree, members: Sequence[Member], step: int, episodes: int
-) -> Evaluation:
-    """Deterministic episodes of every member, all stepped together, on environments of their own."""
-    envs = make_envs(len(members) * episodes)
+    make_envs: MakeEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
+) -> list[Evaluation]:
+    """Episodes of every member at every moment, all stepped together, on environments of their own."""
+    envs, shape = make_envs(len(moments) * len(members) * episodes), (len(moments) * len(members), episodes)
+    steps = [moment.step for moment in moments]
     try:
-        seeds = [_env_seed(m.seed, EVALUATE, step, episode) for m in members for episode in range(episodes)]
-        obs = envs.reset(seeds)
+        obs = envs.reset([_env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])
         total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
         alive = np.ones(envs.num, bool)
-        keys = _evaluation_keys(stack_keys(members), np.int32(step))
+        policies = _concatenate([moment.policies for moment in moments])
+        keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
         for t in range(min(envs.horizon, LONGEST_EPISODE)):
             if not alive.any():
                 break
             # what is not finite shows in the return; the other members' episodes go on
-            shaped = jnp.asarray(np.nan_to_num(obs).reshape(len(members), episodes, -1), float_dtype())
+            shaped = jnp.asarray(np.nan_to_num(obs).reshape(*shape, -1), float_dtype())
             actions = np.asarray(_act_greedily(policies, shaped, keys, np.int32(t))).reshape(envs.num, -1)
             now = envs.step(np.nan_to_num(actions.astype(np.float32)))
             if not np.isfinite(now.next_obs).all():
@@ -314,7 +318,13 @@ def evaluate_on_host(
             obs = now.obs
     finally:
         envs.close()
-    return Evaluation(total.reshape(len(members), episodes), length.reshape(len(members), episodes))
+    returns, lengths = (np.split(values.reshape(shape), len(moments)) for values in (total, length))
+    return [Evaluation(*both) for both in zip(returns, lengths, strict=True)]
+
+
+def _concatenate(trees: Sequence[PyTree]) -> PyTree:
+    """Trees with a leading member axis as one."""
+    return trees[0] if len(trees) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
 @jax.jit

@@ -21,7 +21,7 @@ import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,14 @@ def _next_free(stem: str) -> Path:
     while (path := Path("runs") / f"{stem}-{number:03d}").exists():
         number += 1
     return path
+
+
+class Note(NamedTuple):
+    """The rows of an evaluation whose episodes are still to be run."""
+
+    step: int
+    """Environment steps per member."""
+    rows: list[dict[str, Any]]
 
 
 class Recorder:
@@ -135,30 +143,36 @@ class Recorder:
         """Take note of a warning; whether it is the first of its kind for this member."""
         return self.warnings.setdefault(f"{index} {name}", line) is line
 
-    def evaluation(self, loop: AbstractLoop, result: Evaluation, metrics: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Append one row per member; returns means over members for the progress line."""
+    def note(self, loop: AbstractLoop, metrics: Mapping[str, np.ndarray]) -> Note:
+        """What an evaluation at this step will say beside its returns."""
         step = loop.step * loop.schedule.envs
-        mean = result.returns.mean(axis=1)
-        self.last = mean
-        self.best = np.fmax(self.best, mean)
         visited, visits = loop.visited(), loop.visits()
         rows = []
         for index, member in enumerate(self.members):
             row: dict[str, Any] = {"member": index, "seed": member.seed}
             row |= {name: member.hyper[name] for name in self.config.varied()}
             row |= {"step": step, "updates": loop.schedule.updates(loop.step)}
-            row |= {"return": mean[index], "return_std": result.returns[index].std()}
-            row |= {"length": result.lengths[index].mean(), "frozen": int(index in loop.health.failures)}
+            row |= dict.fromkeys(("return", "return_std", "length"))  # until the episodes are run
+            row["frozen"] = int(index in loop.health.failures)
             if visited is not None:
                 row["visited"] = int(visited[index])
             row |= {name: value[index] for name, value in metrics.items()}
             rows.append(row)
-        self._append(rows)
         if visits is not None and (step in SNAPSHOTS or step == loop.schedule.steps):
             self._snapshots[f"visits_{step}"] = visits.astype(np.uint32 if visits.max() > 65_535 else np.uint16)
-        line = {"return": float(mean.mean())}
-        if visited is not None:
-            line["visited"] = float(visited.mean())
+        return Note(step, rows)
+
+    def evaluation(self, note: Note, result: Evaluation) -> dict[str, Any]:
+        """Append one row per member; returns means over members for the progress line."""
+        self.last = result.returns.mean(axis=1)
+        self.best = np.fmax(self.best, self.last)
+        for index, row in enumerate(note.rows):
+            row |= {"return": self.last[index], "return_std": result.returns[index].std()}
+            row["length"] = result.lengths[index].mean()
+        self._append(note.rows)
+        line = {"return": float(self.last.mean())}
+        if "visited" in note.rows[0]:
+            line["visited"] = float(np.mean([row["visited"] for row in note.rows]))
         return line
 
     def finish(self, loop: AbstractLoop, seconds: float, agent_steps_per_second: float | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -17,11 +18,12 @@ from dac.tasks import find_task, task_of
 from dac.training.base import AbstractLoop
 from dac.training.checkpoint import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.training.device import DeviceLoop
+from dac.training.evaluate import Moment
 from dac.training.health import find_warnings
 from dac.training.host import HostLoop
 from dac.training.lock import Lock
 from dac.training.memory import describe_replay, place_replay
-from dac.training.record import CONFIG, Recorder, choose_directory, make_directory
+from dac.training.record import CONFIG, Note, Recorder, choose_directory, make_directory
 from dac.training.signals import Interrupted, Signals
 from dac.types import UsageError
 
@@ -185,11 +187,15 @@ class _Session:
         self.progress, self.signals, self.started = progress, signals, started
         self.clock = Speedometer(len(loop.members) * loop.schedule.envs)
         self.shown: dict[str, float] = {}
+        self.waiting: list[tuple[Moment, Note]] = []
+        """Evaluations whose episodes are still to be run."""
 
     def run(self) -> Run:
         try:
             self._train()
         except UsageError as error:
+            with contextlib.suppress(UsageError):
+                self._run_episodes()
             raise UsageError(f"{error}{self._hint()}") from error
         finally:
             self.checkpointer.wait()
@@ -223,14 +229,26 @@ class _Session:
     def _evaluate(self) -> None:
         loop = self.loop
         metrics = loop.measure() if loop.step > loop.schedule.first_update else _blank(loop)
-        result = loop.evaluate(self.config.training.eval_episodes)
-        self.shown = self.recorder.evaluation(loop, result, metrics)
+        self.waiting.append((loop.moment(), self.recorder.note(loop, metrics)))
         for (index, name), line in find_warnings(metrics, loop.members).items():
             if self.recorder.warn(index, name, line):
                 self.progress.announce(f"{line}, at step {loop.step * loop.schedule.envs}")
-        self.progress.update(loop.step * loop.schedule.envs, self.clock.rate, **self.shown)
+        if len(self.waiting) >= loop.evaluations_at_once or loop.step == loop.schedule.iterations:
+            self._run_episodes()
+
+    def _run_episodes(self) -> None:
+        """Of all evaluations that wait for it."""
+        if not self.waiting:
+            return
+        moments, notes = zip(*self.waiting, strict=True)
+        self.waiting.clear()
+        results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
+        for note, result in zip(notes, results, strict=True):
+            self.shown = self.recorder.evaluation(note, result)
+        self.progress.update(self.loop.step * self.loop.schedule.envs, self.clock.rate, **self.shown)
 
     def _save(self) -> None:
+        self._run_episodes()  # the record must be complete up to here
         seconds = self.recorder.seconds + time.perf_counter() - self.started
         notes = self.recorder.notes() | {"health": self.loop.health.save(), "seconds": seconds}
         arrays = {RECORD + name: array for name, array in self.recorder.arrays().items()}
@@ -244,6 +262,7 @@ class _Session:
             self.progress.announce(f"{problem}; training goes on, the last good checkpoint is {self._last()}")
 
     def _interrupted(self, number: int) -> NoReturn:
+        self._run_episodes()
         if self.config.training.checkpoint_every:
             self._save()
             self.checkpointer.wait()

@@ -45,9 +45,9 @@ def killed_and_resumed(algorithm, task, out, monkeypatch, kill_at, **settings):
     """Kill the run right after the rows of `kill_at` were written, later than the last checkpoint, and resume."""
     real = Recorder.evaluation
 
-    def killing(self, loop, *arguments):
-        shown = real(self, loop, *arguments)
-        if loop.step * loop.schedule.envs == kill_at:
+    def killing(self, note, result):
+        shown = real(self, note, result)
+        if note.step == kill_at:
             raise Killed
         return shown
 
@@ -161,6 +161,27 @@ def test_a_broken_run_directory_is_one_line(tmp_path, capsys, monkeypatch, chang
     import re
 
     assert re.search(message, error)
+
+
+def test_evaluations_that_wait_for_each_other_are_the_same(tmp_path, monkeypatch):
+    """Three evaluations at a time, as on an accelerator: the same rows, also killed and resumed, also at the end."""
+    settings = TINY | {"steps": 160, "eval_every": 20, "checkpoint_every": 100, "eval_episodes": 2}
+    one = dac.train("dac", "SparseHopper", out=tmp_path / "one", **settings)
+    calls, real = [], HostLoop.evaluate_moments
+
+    def counted(self, moments, episodes):
+        calls.append(len(moments))
+        return real(self, moments, episodes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dac.training.host.EVALUATIONS_AT_ONCE", 3)
+        patch.setattr("jax.default_backend", lambda: "accelerator")
+        patch.setattr(HostLoop, "evaluate_moments", counted)
+        three = dac.train("dac", "SparseHopper", out=tmp_path / "three", **settings)
+        assert calls == [3, 2, 3]  # a checkpoint does not wait
+        assert files(three) == files(one)
+        killed = killed_and_resumed("dac", "SparseHopper", tmp_path / "killed", patch, 140, **settings)
+        assert files(killed) == files(one)
 
 
 def command(*arguments):
