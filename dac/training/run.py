@@ -211,13 +211,14 @@ class _Session:
             periods = [schedule.eval_iterations, *([save_every] if save_every else [])]
             until = min(schedule.iterations, *((loop.step // period + 1) * period for period in periods))
             self._advance(until)
-            if self.signals.received is not None:
-                self._interrupted(self.signals.received)
             last = loop.step == schedule.iterations
-            if last or loop.step % schedule.eval_iterations == 0:
+            # a signal in the very step before an evaluation must not cost it: resuming would look ahead to the next one
+            if last or (loop.step == until and loop.step % schedule.eval_iterations == 0):
                 self._evaluate()
-            if save_every and (last or loop.step % save_every == 0):
+            if save_every and (last or (loop.step == until and loop.step % save_every == 0)):
                 self._save()
+            if self.signals.received is not None and not last:
+                self._interrupted(self.signals.received)
 
     def _advance(self, until: int) -> None:
         loop, schedule = self.loop, self.loop.schedule

@@ -184,6 +184,44 @@ def test_evaluations_that_wait_for_each_other_are_the_same(tmp_path, monkeypatch
         assert files(killed) == files(one)
 
 
+@pytest.mark.parametrize("at", [40, 60, 30, 80])
+def test_a_signal_in_any_step_costs_nothing(tmp_path, monkeypatch, at):
+    """In the step before an evaluation (40), a checkpoint too (60), between them (30), and in the last one (80)."""
+    settings = TINY | {"steps": 80, "eval_every": 20, "checkpoint_every": 60}
+    whole = dac.train("dac", "SparseHopper", out=tmp_path / "whole", **settings)
+    caught, real = [], HostLoop._iterate
+
+    class Caught:
+        received = None
+
+        def __init__(self, stop):
+            self.stop = stop
+            caught.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception): ...
+
+    def iterate(self):
+        real(self)
+        if self.step == at:
+            caught[-1].received = signal.SIGTERM
+            caught[-1].stop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dac.training.run.Signals", Caught)
+        patch.setattr(HostLoop, "_iterate", iterate)
+        if at == 80:  # it is done
+            run = dac.train("dac", "SparseHopper", out=tmp_path / "run", **settings)
+        else:
+            with pytest.raises(KeyboardInterrupt, match=f"stopped at step {at}; the last checkpoint is of step {at},"):
+                dac.train("dac", "SparseHopper", out=tmp_path / "run", **settings)
+    if at < 80:
+        run = dac.resume(tmp_path / "run")
+    assert files(run) == files(whole)
+
+
 def command(*arguments):
     return [sys.executable, "-m", "dac", *map(str, arguments)]
 
