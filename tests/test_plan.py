@@ -198,6 +198,17 @@ def test_a_broken_run_directory_is_named_and_left_out(tmp_path):
     assert "an algorithm" in problems[0]
 
 
+@pytest.mark.parametrize("scale", [1e-9, 0.0005, 0.001, 0.0123457, 0.0999, 0.7071])
+@pytest.mark.parametrize("envs", [None, 4])
+def test_every_experiment_can_be_tried_at_any_scale(scale, envs):
+    """Odd numbers of steps, and rollouts that minibatches and environments have to divide."""
+    for whole in EXPERIMENTS.values():
+        for full, cell in zip(cells_of(whole), cells_of(whole, scale, envs), strict=True):
+            length, rollout = full.config.training.steps, cell.config.schedule().rollout
+            assert abs(cell.config.training.steps - max(2000, length * scale)) <= 10
+            assert rollout <= max(64, cell.config.training.steps // 10), "fewer than ten rollouts"
+
+
 @pytest.mark.parametrize("scale", [0, -1, 1.5, float("nan")])
 def test_a_bad_scale(scale):
     with pytest.raises(UsageError, match="scale must be above 0 and at most 1"):

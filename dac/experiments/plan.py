@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,18 +95,23 @@ def cells_of(experiment: Experiment, scale: float = 1.0, envs: int | None = None
 def _shrink(config: RunConfig, scale: float, given: dict[str, Any]) -> RunConfig:
     """Fewer steps; the start must not fill them, and the curve keeps its points."""
     whole = config.training
-    steps = min(whole.steps, max(MINIMUM_STEPS, round(whole.steps * scale)))
+
+    def multiple(steps: float, of: int = whole.envs) -> int:
+        return max(1, int(steps) // of) * of  # environments step together
+
+    steps = min(whole.steps, max(MINIMUM_STEPS, multiple(round(whole.steps * scale))))
     small: dict[str, Any] = {
-        "steps": steps,
+        "steps": multiple(steps),
         "random_steps": min(whole.random_steps, steps // 10),
         "update_after": min(whole.update_after, steps // 10),
-        "eval_every": max(1, min(whole.eval_every, steps // 20)),
+        "eval_every": multiple(min(whole.eval_every, steps // 20)),
     }
     if scale < SMALL:
         small |= {name: value for name, value in SMALL_SETTINGS.items() if name in config.hyper}
     if rollout := config.schedule().rollout:
-        # a rollout of the usual length would be all there is
-        small |= {"rollout": max(whole.envs * 10, min(rollout, steps // 10 // whole.envs * whole.envs))}
+        # a rollout of the usual length would be all there is; minibatches, where there are any, must divide it
+        part = math.lcm(whole.envs, 2 * config.hyper.get("minibatches", 1))
+        small |= {"rollout": min(rollout, multiple(steps / 10, part))}
     return resolve(config.algorithm, config.task, config.seeds, given | small)
 
 
