@@ -22,6 +22,7 @@ from dac.experiments.report import _heat, _pack, result_table, write_artefacts, 
 from dac.experiments.reproduce import reproduce
 from dac.runs import Run
 from dac.training.record import Recorder
+from dac.types import UsageError
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
@@ -160,6 +161,18 @@ def test_an_empty_directory_gives_a_page_that_says_so(tmp_path, capsys):
     assert "Nothing here of: " + ", ".join(EXPERIMENTS) in page
     assert main(["report", str(tmp_path / "absent"), "-o", str(out)]) == 2
     assert capsys.readouterr().err == f"dac: no such folder: {tmp_path / 'absent'}\n"
+
+
+def test_what_cannot_be_written_is_said_in_one_line(store, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "small" / "return.png").mkdir(parents=True)
+    assert main(["report", str(store), "-o", str(file / "report.html")]) == 2
+    assert capsys.readouterr().err.startswith(f"dac: cannot create {file}: ")
+    with pytest.raises(UsageError, match=f"cannot create {file / 'small'}: "):
+        reproduce([TARGET], file, [store], quiet=True)
+    with pytest.raises(UsageError, match=r"cannot write .*return.png: Is a directory"):
+        reproduce([TARGET], tmp_path, [store], quiet=True)
 
 
 def test_damaged_runs_are_named_not_fatal(tmp_path, capsys):

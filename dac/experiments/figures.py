@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from dac.envs.maze import SIZE, free_cells
+from dac.weights import write_atomically
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito's, which people who do not see all colours can tell apart."""
@@ -108,7 +110,9 @@ def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndar
 
 def save(figure: Figure, path: Path) -> Path:
     """As PNG, and beside it as PDF for print."""
-    figure.savefig(path, dpi=160)
-    figure.savefig(path.with_suffix(".pdf"))
+    for file in (path, path.with_suffix(".pdf")):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=file.suffix[1:], dpi=160)
+        write_atomically(file, buffer.getvalue())
     plt.close(figure)
     return path

@@ -29,6 +29,7 @@ from dac.experiments.stats import (
     stratified_interval,
 )
 from dac.runs import Run
+from dac.training.record import make_directory
 from dac.types import UsageError
 from dac.weights import write_atomically
 
@@ -71,7 +72,7 @@ class Page:
         head += [f'<nav class="contents">{links}</nav>'] if links else []
         data = {"charts": self.charts, "heats": self.heats}
         text = document(title, [*head, *self.body], data, asset("report.css"), asset("report.js"))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         write_atomically(path, text.encode())
         return path
 
@@ -109,7 +110,7 @@ def write_artefacts(
     experiment: Experiment, cells: Sequence[Cell], runs: Sequence[Run], folder: Path, command: str
 ) -> Path:
     """The figures (PNG and PDF), the table (CSV and Markdown) and the report of one experiment."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     shelf = Shelf(runs)
     curves = [shelf.gather(cell) for cell in cells]
     page = Page()
