@@ -100,7 +100,11 @@ class RunConfig:
         if self.fingerprint() != other.fingerprint():
             return False
         mine, wanted = self.training.steps, other.training.steps
-        return mine == wanted if self._followers() else mine >= wanted
+        return mine == wanted if self.follows_length() else mine >= wanted
+
+    def follows_length(self) -> bool:
+        """Whether something, such as the step size, depends on the number of steps: part of a run is no shorter run."""
+        return bool(self._followers())
 
     def varied(self) -> list[str]:
         """The hyperparameters that differ between members."""

@@ -1,6 +1,7 @@
 """What an experiment still needs, against runs that are there, half there or elsewhere."""
 
 import dataclasses
+import shutil
 
 import pytest
 
@@ -168,6 +169,50 @@ def test_a_schedule_that_follows_the_length_is_not_continued(tmp_path):
     assert (
         plan_for(tmp_path, experiment(short, seeds=2)).jobs == plan_for(tmp_path, experiment(long, seeds=2)).jobs == ()
     )
+
+
+def test_a_schedule_that_follows_the_length_is_not_made_longer(tmp_path):
+    """PPO's step size is 0 where the short run ends: what goes on from there is not a long run."""
+    settings = {"hidden": (8, 8), "rollout": 20, "minibatches": 2, "epochs": 1, "random_steps": 0, "eval_every": 20}
+    short, long = (experiment(Method("PPO", "ppo", settings | {"steps": n}), seeds=2) for n in (40, 80))
+    do(plan_for(tmp_path, short))
+    (job,) = plan_for(tmp_path, long).jobs
+    assert (job.resume, job.done) == (False, 0)
+    do(plan_for(tmp_path, long))
+    assert plan_for(tmp_path, short).jobs == plan_for(tmp_path, long).jobs == ()
+
+
+def test_a_finished_run_without_checkpoints_is_not_made_again(tmp_path):
+    """It would start from the beginning, over what is there."""
+    do(plan_for(tmp_path, experiment(HALF)))
+    (run,) = find_runs([tmp_path])[0]
+    shutil.rmtree(run.directory / "checkpoint")
+    (job,) = plan_for(tmp_path, experiment(method("half", steps=100))).jobs
+    assert job.directory != run.directory
+    assert not job.resume
+
+
+def test_a_run_gets_longer_only_where_that_is_cheaper(tmp_path):
+    """One of four clips is wanted for longer: a new run of its own is less work than all four."""
+    clips = [method(f"clip {clip}", alpha=0.5, clip=clip) for clip in (1.0, 2.0, 3.0, 4.0)]
+    do(plan_for(tmp_path, experiment(*clips)))
+    longer = [method(f"clip {clip}", alpha=0.5, clip=clip, steps=100) for clip in (1.0, 2.0)]
+    plan = plan_for(tmp_path, experiment(longer[0]))
+    assert [(job.resume, job.agent_steps) for job in plan.jobs] == [(False, 3 * 100)]
+    plan = plan_for(tmp_path, experiment(*longer))
+    assert [(job.resume, job.agent_steps) for job in plan.jobs] == [(True, 12 * 40)]
+    assert (plan.found, plan.wanted) == (0, 6)
+
+
+def test_members_finished_elsewhere_count_as_finished(tmp_path):
+    """Though the run that goes on for the others holds them too."""
+    elsewhere, store = tmp_path / "elsewhere", tmp_path / "store"
+    dac.train("dac", "maze", seeds=[0], out=elsewhere / "one", **SMALL | {"alpha": 0.5})
+    do(plan_for(store, experiment(HALF)))
+    next(store.rglob("summary.json")).unlink()
+    plan = plan_for(store, experiment(HALF), sources=[elsewhere])
+    assert [job.resume for job in plan.jobs] == [True]
+    assert (plan.found, plan.wanted) == (1, 3)
 
 
 def test_more_environments_are_other_members(tmp_path):

@@ -149,19 +149,33 @@ def make_plan(cells: Sequence[Cell], store: Path, runs: Sequence[Run]) -> Plan:
         names = (config.alone(member).fingerprint() for member in config.members())
         return Job(config, directory, tuple(dict.fromkeys(called[name] for name in names if name in called)), done)
 
-    jobs = []
-    for run in runs:  # what was begun here goes on, to more steps if they are wanted now
+    found, jobs = len(wanted) - len(open_members), []
+    for run in runs:
         if store not in run.directory.parents:
             continue
-        names = [run.config.alone(member).fingerprint() for member in run.members]
-        steps = max((open_members[name].training.steps for name in names if name in open_members), default=0)
-        longer = run.config if run.config.training.steps >= steps else run.config.with_steps(steps)
-        if served := _serves(longer, open_members):
-            jobs.append(job(longer, run.directory, run.last_checkpoint()))
-            for name in served:
+        config = _continued(run, open_members)
+        if config is not None:
+            jobs.append(job(config, run.directory, run.last_checkpoint()))
+            for name in _serves(config, open_members):
                 del open_members[name]
     jobs += [job(config, store / _folder(config)) for config in _populations(list(open_members.values()))]
-    return Plan(tuple(jobs), len(wanted) - sum(len(_serves(each.config, wanted)) for each in jobs), len(wanted))
+    return Plan(tuple(jobs), found, len(wanted))
+
+
+def _continued(run: Run, wanted: dict[str, RunConfig]) -> RunConfig | None:
+    """What was begun goes on, to more steps if they are wanted now; None where a new run is needed, or is cheaper."""
+    names = [run.config.alone(member).fingerprint() for member in run.members]
+    steps = max((wanted[name].training.steps for name in names if name in wanted), default=0)
+    config, done = run.config, run.last_checkpoint()
+    if config.training.steps < steps:
+        # what follows the length was already wrong in the steps made; without a checkpoint they would be made again,
+        # over those of a run that may be finished
+        if config.follows_length() or not done:
+            return None
+        config = config.with_steps(steps)
+    served = _serves(config, wanted)
+    rest = len(run.members) * (config.training.steps - done)
+    return config if served and rest <= sum(wanted[name].training.steps for name in served) else None
 
 
 def _serves(config: RunConfig, wanted: dict[str, RunConfig]) -> list[str]:
