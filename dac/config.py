@@ -91,6 +91,13 @@ class RunConfig:
         static = {name: value for name, value in self.hyper.items() if name not in floats}
         return repr((self.algorithm, self.task, sorted(static.items()), self.training))
 
+    def work(self) -> str:
+        """Tells runs whose steps cost the same from others: not the length counts, nor the values of floats."""
+        floats, training = self._floats(), self.training
+        static = {name: value for name, value in self.hyper.items() if name not in floats}
+        loop = training.envs, training.update_ratio, training.bonus
+        return repr((self.algorithm, self.task, sorted(static.items()), loop))
+
     def one_at_a_time(self) -> RunConfig:
         """The same with one environment per member: what differs in that alone is shown in one figure."""
         return dataclasses.replace(self, training=dataclasses.replace(self.training, envs=1))

@@ -52,11 +52,17 @@ class Run:
     def summary(self) -> dict[str, Any]:
         path = self.directory / SUMMARY
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{self.directory} is not finished: it has no {SUMMARY}") from None
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read {path}: {error}") from None
+        number = int | float
+        kinds = {"members": list, "versions": dict, "seconds": number, "agent_steps_per_second": number | None}
+        for name, kind in kinds.items():
+            if not isinstance(found, dict) or not isinstance(found.get(name, ...), kind):
+                raise UsageError(f"{path} is damaged: {name!r} is missing or not what it should be")
+        return found
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:

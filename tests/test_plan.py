@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 
+import jax
 import pytest
 
 import dac
@@ -278,4 +279,22 @@ def test_the_estimate_prefers_what_was_timed(tmp_path):
     timed, source = estimate(longer, runs)
     assert source == "from runs timed on this kind of machine"
     assert timed[0] == pytest.approx(3 * 10**6 / rate + 25)
+    # the speed of a small try says nothing of larger networks
+    other = dataclasses.replace(longer[0], config=resolve("dac", "maze", [0], SMALL | {"hidden": (16, 16)}))
+    assert "rough guess" in estimate([other], runs)[1]
+    assert "1 of 2 from runs timed" in estimate([other, *longer], runs)[1]
+    (runs[0].directory / "summary.json").write_text("{}")  # not ours
+    assert "rough guess" in estimate(longer, runs)[1]
     assert 1e8 < matrix_flops(256) < 1e16
+
+
+def test_the_estimate_takes_the_population_nearest_in_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "summary", property(lambda run: summaries[len(run.members)]))
+    device = jax.devices()[0].device_kind
+    summaries = {n: {"agent_steps_per_second": 10.0 * n, "versions": {"device": device}} for n in (1, 4, 40)}
+    for n in summaries:
+        (tmp_path / str(n)).mkdir()
+        (tmp_path / str(n) / "config.toml").write_text(resolve("dac", "maze", range(n), SMALL).to_toml())
+    plan = plan_for(tmp_path / "store", experiment(method("half", alpha=0.5, steps=1000)))
+    runs, _ = find_runs([tmp_path])
+    assert estimate(plan.jobs, runs)[0] == [pytest.approx(25 + 3 * 1000 / 40)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 
@@ -31,8 +32,10 @@ def estimate(jobs: Sequence[Job], runs: Sequence[Run]) -> tuple[list[float], str
     known, flops = _timed(runs), 0.0
     seconds, guessed = [], 0
     for job in jobs:
-        rate = known.get((job.config.algorithm, job.config.task))
-        if rate is None:
+        members, timed = len(job.config.members()), known.get(job.config.work())
+        if timed:  # of the population nearest in size
+            rate = min(timed, key=lambda found: abs(math.log(found[0] / members)))[1]
+        else:
             flops = flops or matrix_flops()
             rate, guessed = _guess(job, flops), guessed + 1
         seconds.append(PROGRAM + job.agent_steps / rate)
@@ -43,16 +46,17 @@ def estimate(jobs: Sequence[Job], runs: Sequence[Run]) -> tuple[list[float], str
     return seconds, f"a rough guess from this machine's matrix product, {flops / 1e9:,.0f} GFLOP/s{also}"
 
 
-def _timed(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
-    """Agent-steps per second by algorithm and task, of runs on the kind of device that is here."""
-    kind, known = jax.devices()[0].device_kind, {}
+def _timed(runs: Sequence[Run]) -> dict[str, list[tuple[int, float]]]:
+    """Members and agent-steps per second by kind of work, of runs on the kind of device that is here."""
+    kind = jax.devices()[0].device_kind
+    known: dict[str, list[tuple[int, float]]] = {}
     for run in runs:
         try:
             summary = run.summary
         except UsageError:
             continue
         if summary["agent_steps_per_second"] and summary["versions"].get("device") == kind:
-            known[run.config.algorithm, run.config.task] = summary["agent_steps_per_second"]
+            known.setdefault(run.config.work(), []).append((len(run.members), summary["agent_steps_per_second"]))
     return known
 
 
