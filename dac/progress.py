@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from dac.config import RunConfig
 
@@ -45,7 +46,7 @@ class ProgressBar:
             self._live.stop()
 
     def announce(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True) if self._live is None else self._live.console.print(text)
+        print(text, file=sys.stderr, flush=True) if self._live is None else self._console.print(Text(text))
 
     def update(self, steps: int, rate: float | None, **values: float) -> None:
         speed = "compiling" if rate is None else f"{rate:,.0f} agent-steps/s"

@@ -2,14 +2,17 @@
 
 import base64
 import csv
+import io
 import json
 import re
+import signal
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import dac
 from dac.cli import main
@@ -17,11 +20,12 @@ from dac.experiments.collect import Shelf
 from dac.experiments.figures import Line, draw_curves, moments
 from dac.experiments.page import table
 from dac.experiments.paper import EXPERIMENTS, Experiment, Method, published
-from dac.experiments.plan import cells_of, find_runs
+from dac.experiments.plan import Job, cells_of, find_runs
 from dac.experiments.report import _heat, _pack, result_table, write_artefacts, write_report
-from dac.experiments.reproduce import reproduce
+from dac.experiments.reproduce import PlanBar, reproduce
 from dac.runs import Run
 from dac.training.record import Recorder
+from dac.training.signals import Interrupted
 from dac.types import UsageError
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +99,35 @@ def test_the_curves_of_the_page_are_those_of_the_raw_data(store):
 def test_a_second_time_nothing_is_trained(store, monkeypatch):
     monkeypatch.setattr("dac.experiments.reproduce.run", lambda *a, **k: pytest.fail("trained again"))
     reproduce([TARGET], store, quiet=True)
+
+
+def test_ctrl_c_at_the_end_of_a_population_begins_no_other(tmp_path, monkeypatch):
+    real = Recorder.finish
+
+    def late(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments)
+
+    two = Experiment("two", "Two", "nothing", (("target", (METHODS[0], Method("D", "sac-div", SMALL))),), seeds=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "finish", late)
+        with pytest.raises(Interrupted, match="stopped in population 1 of 2, continue with: again") as caught:
+            reproduce([two], tmp_path, quiet=True, command="again")
+    assert caught.value.exit_code == 130
+    assert [Run(path.parent).finished for path in tmp_path.rglob("config.toml")] == [True]
+
+
+def test_names_with_brackets_are_shown_as_they_are(monkeypatch, tmp_path):
+    """Rich would read [/b] as markup that ends, and fail."""
+    screen = io.StringIO()
+    job = Job(cells_of(TARGET)[0].config, tmp_path / "a[/b]", ("DAC",))
+    bar = PlanBar([job], [1.0], quiet=False)
+    bar._console = Console(file=screen, force_terminal=True, width=300)
+    with bar, bar.part(0) as part:
+        part.announce("in [red]")
+        part.update(60, None)
+    assert "a[/b]" in screen.getvalue()
+    assert "in [red]" in screen.getvalue()
 
 
 def test_seeds_from_several_runs_make_one_curve(tmp_path):

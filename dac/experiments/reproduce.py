@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from dac.experiments.estimate import estimate
 from dac.experiments.paper import EXPERIMENTS, Experiment
@@ -108,10 +110,11 @@ def _work(plan: Plan, seconds: Sequence[float], quiet: bool, command: str) -> No
             progress = bar.part(number)
             try:
                 run(job.config, job.directory, progress, resuming=job.resume)
-            except Interrupted as interruption:
+            except KeyboardInterrupt as interruption:
+                code = getattr(interruption, "exit_code", 128 + signal.SIGINT)
                 again = f", continue with: {command}" if command else ""
                 where = f"stopped in population {number + 1} of {len(plan.jobs)}"
-                raise Interrupted(f"{where}{again}", interruption.exit_code - 128) from None
+                raise Interrupted(f"{where}{again}", code - 128) from None
 
 
 class PlanBar:
@@ -122,8 +125,7 @@ class PlanBar:
         self._total = sum(job.agent_steps for job in jobs)
         self._console = Console(file=sys.stderr)
         self._live: Progress | None = None
-        self._line, self._behind = time.monotonic(), 0
-        self._started = time.monotonic()
+        self._line = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
@@ -147,7 +149,7 @@ class PlanBar:
         return Silence() if self._quiet else _Part(self, number)
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True) if self._live is None else self._live.console.print(text)
+        print(text, file=sys.stderr, flush=True) if self._live is None else self._console.print(Text(text))
 
     def show(self, number: int, steps: int, rate: float | None, text: str) -> None:
         """Population `number` is at `steps`."""

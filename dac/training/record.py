@@ -91,8 +91,11 @@ class Recorder:
         self._snapshots: dict[str, np.ndarray] = {}
         self._columns: list[str] | None = None
         self._size, self._digest = 0, hashlib.blake2b(digest_size=16)
+
+    def write_config(self) -> None:
+        """The configuration in full: from here on the directory holds a run."""
         header = f"# dac {__version__}; run it again with: dac train --config {CONFIG}\n"
-        write_atomically(directory / CONFIG, (header + config.to_toml()).encode())
+        write_atomically(self.directory / CONFIG, (header + self.config.to_toml()).encode())
 
     def notes(self) -> dict[str, Any]:
         """What a checkpoint has to remember of the record; the rows so far are on the disk when this returns."""

@@ -129,6 +129,8 @@ def run(config: RunConfig, directory: Path, progress: Progress, *, resuming: boo
                 progress.announce(memory)
                 if resuming:
                     checkpointer = _restore(config, loop, recorder, progress)
+                # only now: beside the summary of a shorter run, that of a longer one would make it look finished
+                recorder.write_config()
                 if config.training.checkpoint_every:
                     progress.announce(_describe_disk(config, loop, directory))
                 return _Session(config, loop, recorder, checkpointer, progress, signals, started).run()

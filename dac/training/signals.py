@@ -35,6 +35,8 @@ class Signals:
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.received is not None and exception[0] is None:
+            signal.raise_signal(self.received)  # too late to stop this run, so it is for whoever comes next
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -94,6 +94,37 @@ def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
             dac.resume(longer.directory, steps)
 
 
+def test_a_run_that_cannot_get_longer_stays_finished(tmp_path, monkeypatch):
+    """Killed while a large checkpoint is read: a configuration of 120 steps beside the summary of 60 would be a lie."""
+    short = dac.train("sac", "maze", out=tmp_path, **TINY | {"steps": 60, "eval_every": 60, "checkpoint_every": 60})
+    before = files(short)
+
+    def killing(*arguments):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dac.training.run.restore_latest", killing)
+        with pytest.raises(Killed):
+            dac.resume(tmp_path, 120)
+    assert files(short) == before
+    assert dac.load(tmp_path).config.training.steps == 60
+    assert dac.resume(tmp_path, 120).metrics["step"][:, 0].tolist() == [60, 120]
+
+
+def test_a_signal_too_late_for_the_run_is_not_lost(tmp_path, monkeypatch):
+    """It comes while the summary is written: the run is finished, and what would follow it is not begun."""
+    real = Recorder.finish
+
+    def late(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments)
+
+    monkeypatch.setattr(Recorder, "finish", late)
+    with pytest.raises(KeyboardInterrupt):
+        dac.train("sac", "maze", out=tmp_path, **TINY | {"steps": 60, "eval_every": 60})
+    assert dac.load(tmp_path).finished
+
+
 def test_a_full_ring_and_host_replay_resume(tmp_path, monkeypatch):
     """The ring went round before the kill; replay in host memory."""
     settings = TINY | {"steps": 200, "eval_every": 50, "checkpoint_every": 30, "capacity": 64, "replay": "host"}
