@@ -16,12 +16,12 @@ from rich.console import Console
 
 import dac
 from dac.cli import main
-from dac.experiments.collect import Shelf
+from dac.experiments.collect import Curves, Shelf
 from dac.experiments.figures import Line, draw_curves, moments
 from dac.experiments.page import table
 from dac.experiments.paper import EXPERIMENTS, Experiment, Method, published
 from dac.experiments.plan import Job, cells_of, find_runs
-from dac.experiments.report import _heat, _pack, result_table, write_artefacts, write_report
+from dac.experiments.report import _heat, _pack, result_table, verdicts, write_artefacts, write_report
 from dac.experiments.reproduce import PlanBar, reproduce
 from dac.runs import Run
 from dac.training.record import Recorder
@@ -230,6 +230,63 @@ def test_runs_outside_the_paper_are_shown(tmp_path):
     assert [series["name"] for series in chart["series"]] == ["alpha 0.3", "alpha 0.7"]
     returns = raw(tmp_path / "mine")["return"]
     np.testing.assert_allclose(chart["series"][1]["mean"], returns[1], rtol=1e-4)
+
+
+def curves_of(returns, name="DAC 0.5", **more):
+    """Curves as they would be read from a run with these returns (time, seed)."""
+    values = {"return": np.array(returns, float)} | {n: np.array(v, float) for n, v in more.items()}
+    cell = next(cell for cell in cells_of(TARGET) if cell.method.name == name)
+    seeds, steps = tuple(range(values["return"].shape[1])), np.arange(1, len(returns) + 1) * 20
+    return Curves(cell, seeds, steps, values, None, {}, ())
+
+
+def test_two_seeds_beat_nobody():
+    """Four seeds each lie apart by chance in 2 of 70 orders, three in 2 of 20."""
+    for seeds, kind, words in ((2, "unsure", "too few seeds"), (3, "unsure", "too few seeds"), (4, "good", "beats")):
+        pair = [curves_of([range(5, 5 + seeds)]), curves_of([range(seeds)], "SAC")]
+        ((shown, text),) = verdicts(pair, "return")
+        assert shown == kind
+        assert words in text
+        assert "probability of improvement 1.00 [1.00, 1.00]" in text
+
+
+def test_returns_that_are_not_finite_are_left_out():
+    found = curves_of([[1, 2, np.nan], [np.inf, 4, np.nan], [np.nan] * 3])
+    assert (found.best().mean, found.best().index) == (4, 1)
+    assert found.scores("return").tolist() == [4]
+    assert curves_of([[np.nan, np.nan]]).has("return") is False
+    single = curves_of([[1.0], [3.0]])
+    assert (single.best().mean, single.best().std, verdicts([single, single], "return")) == (3, 0, [])
+
+
+def test_frozen_members_are_named(tmp_path):
+    found = curves_of([[1, 2]] * 3, frozen=[[0, 0], [0, 1], [0, 1]])
+    assert found.frozen() == "DAC 0.5 on target: no longer finite and frozen, seed 1 from step 40"
+    assert curves_of([[1, 2]], frozen=[[0, 0]]).frozen() is None
+    run = dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "a", **METHODS[0].settings)
+    path = run.directory / "metrics.csv"
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    rows[-1] |= {"frozen": "1", "return": "nan"}
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    page = write_artefacts(TARGET, cells_of(TARGET), [Run(run.directory)], tmp_path / "out", "").read_text()
+    assert "no longer finite and frozen, seed 1 from step 60" in page
+
+
+def test_visits_after_the_steps_that_were_asked_for_do_not_count(tmp_path):
+    settings = dict(METHODS[0].settings) | {"steps": 400, "eval_every": 200}
+    run = dac.train("dac", "maze", seeds=[0, 1], out=tmp_path, **settings)
+    short = Experiment("s", "S", "-", (("maze", (Method("DAC 0.5", "dac", settings | {"steps": 200}),)),), seeds=2)
+    (cell,) = cells_of(short)
+    found, whole = Shelf([run]).gather(cell), run.visits["first_visit"]
+    assert whole.max() > 200
+    np.testing.assert_array_equal((found.first_visit >= 0).sum(axis=1), ((whole >= 0) & (whole <= 200)).sum(axis=1))
+    assert found.values["visited"][-1].tolist() == (found.first_visit >= 0).sum(axis=1).tolist()
+    assert not found.snapshots
+    (tmp_path / "summary.json").unlink()  # it is getting longer: the file is from before
+    assert Shelf([run]).gather(cell).first_visit is None
 
 
 def test_the_heat_map_counts_seeds():

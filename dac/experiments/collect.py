@@ -48,12 +48,24 @@ class Curves:
             parts.append(f"{last:,} of {training.steps:,} steps")
         return f"{self.name} on {self.cell.task}: {', '.join(parts)}" if parts else None
 
+    def frozen(self) -> str | None:
+        """Which seeds were no longer finite and stand still, in words: what they did later is not learnt."""
+        if "frozen" not in self.values:
+            return None
+        still = self.values["frozen"] > 0
+        since = {seed: self.steps[row.argmax()] for seed, row in zip(self.seeds, still.T, strict=True) if row.any()}
+        seeds = [f"{seed} from step {step:,}" for seed, step in since.items()]
+        if not seeds:
+            return None
+        return f"{self.name} on {self.cell.task}: no longer finite and frozen, seed {', '.join(seeds)}"
+
     def has(self, measure: str) -> bool:
         return bool(self.seeds) and measure in self.values and bool(np.isfinite(self.values[measure]).any())
 
     def best(self) -> MaxAverage:
         """The paper's max average return."""
-        return max_average(self.values["return"])
+        returns = self.values["return"]
+        return max_average(np.where(np.isfinite(returns), returns, np.nan))
 
     def scores(self, measure: str) -> Float[np.ndarray, " seed"]:
         """One number per seed: the return at the time of the max average, as in the paper; else the last value."""
@@ -112,7 +124,7 @@ class Shelf:
         steps = steps[steps <= cell.config.training.steps]
         columns = set.intersection(*(set(self._read(run)) for run in runs)) if runs else set()
         values = {name: np.stack([self._column(r, name, steps)[:, i] for _, r, i in found], 1) for name in columns}
-        first, snapshots = self._gather_visits(found)
+        first, snapshots = self._gather_visits(found, cell.config.training.steps)
         return Curves(cell, tuple(seed for seed, _, _ in found), steps, values, first, snapshots, runs)
 
     def _preference(self, wanted: RunConfig, run: Run, index: int) -> tuple[bool, float]:
@@ -123,14 +135,18 @@ class Shelf:
         rows = np.searchsorted(metrics["step"][:, 0], steps)
         return metrics[name][rows]
 
-    def _gather_visits(self, found: Sequence[tuple[int, Run, int]]) -> tuple[np.ndarray | None, dict[int, np.ndarray]]:
+    def _gather_visits(
+        self, found: Sequence[tuple[int, Run, int]], length: int
+    ) -> tuple[np.ndarray | None, dict[int, np.ndarray]]:
+        """Visits in the steps that were asked for; the runs may be longer."""
         visits = [(self._read_visits(run), index) for _, run, index in found]
         if not visits or not all("first_visit" in arrays for arrays, _ in visits):
             return None, {}
         names = set.intersection(*(set(arrays) for arrays, _ in visits)) - {"first_visit"}
         first = np.stack([arrays["first_visit"][index] for arrays, index in visits])
         counts = {name: np.stack([arrays[name][index] for arrays, index in visits]) for name in names}
-        return first, {int(name.removeprefix("visits_")): counts[name] for name in sorted(names)}
+        snapshots = {int(name.removeprefix("visits_")): counts[name] for name in sorted(names)}
+        return np.where(first <= length, first, -1), {step: c for step, c in snapshots.items() if step <= length}
 
     def _read(self, run: Run) -> dict[str, np.ndarray]:
         if run not in self._metrics:
@@ -144,7 +160,8 @@ class Shelf:
     def _read_visits(self, run: Run) -> dict[str, np.ndarray]:
         if run not in self._visits:
             try:
-                self._visits[run] = run.visits
-            except UsageError:  # the task has no grid, or the run is not finished
+                # those of a run that is getting longer are from its end before
+                self._visits[run] = run.visits if run.finished else {}
+            except UsageError:  # the task has no grid
                 self._visits[run] = {}
         return self._visits[run]

@@ -6,6 +6,7 @@ import base64
 import csv
 import html
 import io
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -136,6 +137,9 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
     if missing:
         items = "".join(f"<li>{_escape(line)}</li>" for line in missing)
         page.add(f'<details class="missing" open><summary>Not complete</summary><ul>{items}</ul></details>')
+    for found in curves:
+        if line := found.frozen():
+            page.add(f'<p class="missing">{_escape(line)}</p>')
     judged = []
     for task, methods in _by_task(experiment, curves):
         judged += [(task, *verdict) for verdict in verdicts(methods, experiment.measures_on(task)[0])]
@@ -221,13 +225,21 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
         if measure == "visited":
             times = ratio_interval(subject.scores(measure), other.scores(measure))
             interval += "; {:.2f} [{:.2f}, {:.2f}] times as many cells".format(*times)
-        if low > 0.5:
+        if not _can_differ(len(subject.scores(measure)), len(other.scores(measure))):
+            lines.append(("unsure", f"too few seeds to tell {subject.name} and {other.name} apart: {interval}"))
+        elif low > 0.5:
             lines.append(("good", f"{subject.name} beats {other.name}: {interval}"))
         elif high < 0.5:
             lines.append(("bad", f"{other.name} beats {subject.name}: {interval}"))
         else:
             lines.append(("unsure", f"{subject.name} and {other.name} cannot be told apart: {interval}"))
     return lines
+
+
+def _can_differ(ours: int, theirs: int) -> bool:
+    """Whether so many seeds could show a difference at all, at 5%: by chance alone, all of one group lie above all of
+    the other in 2 of (ours + theirs choose ours) orders, and then every resample says so too."""
+    return 2 / math.comb(ours + theirs, ours) <= 0.05
 
 
 def _legend(experiment: Experiment) -> str:
