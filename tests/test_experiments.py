@@ -143,3 +143,21 @@ def test_the_published_baselines_are_those_of_the_raw_data():
         assert len(theirs) == 5
         assert f"| {ours.mean():.1f} ± {ours.std():.1f} | {theirs.mean():.1f} ± {theirs.std():.1f} |" in quoted
         assert abs(ours.mean() - theirs.mean()) < max(ours.std(), theirs.std())
+
+
+def test_the_published_soak_is_that_of_the_raw_data():
+    root = Path(__file__).parents[1]
+    with open(root / "results" / "soak" / "samples.csv", newline="") as file:
+        samples = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    full = next(i for i, row in enumerate(samples) if row["steps"] >= 25_000)
+    quarter = (len(samples) - full) // 4
+    early, late = samples[full : full + quarter], samples[-quarter:]
+    memory = [np.mean([row["rss_kib"] for row in part]) / 1024 for part in (early, late)]
+    quoted = (root / "docs" / "reliability.md").read_text()
+    growth = f"{memory[0]:.1f} MiB | {memory[1]:.1f} MiB (+{100 * (memory[1] / memory[0] - 1):.1f}%)"
+    assert f"| resident memory | {growth} |" in quoted
+    assert memory[1] / memory[0] < 1.01
+    for name in ("descriptors", "threads", "disk_kib"):
+        assert max(row[name] for row in late) <= max(row[name] for row in early)
+    assert samples[-1]["seconds"] >= 7200
+    assert f"{samples[-1]['steps']:,.0f} steps" in quoted

@@ -146,6 +146,8 @@ def test_an_unfinished_run_goes_on_and_a_short_one_gets_longer(tmp_path, monkeyp
     assert (job.resume, job.done, job.agent_steps) == (True, 40, 3 * 20)
     # the same directory read as a source is not ours to continue
     assert not any(job.resume for job in plan_for(tmp_path / "new", small, sources=[tmp_path]).jobs)
+    # nor is one that lies beside our own, as published results do
+    assert not any(job.resume for job in plan_for(tmp_path / "runs", small).jobs)
     do(plan_for(tmp_path, small))
     assert Run(job.directory).finished
     longer = experiment(method("half", checkpoint_every=20, steps=100))

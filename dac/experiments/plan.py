@@ -151,7 +151,7 @@ def make_plan(cells: Sequence[Cell], store: Path, runs: Sequence[Run]) -> Plan:
 
     found, jobs = len(wanted) - len(open_members), []
     for run in runs:
-        if store not in run.directory.parents:
+        if store / "runs" not in run.directory.parents:  # not made here: published results, say
             continue
         config = _continued(run, open_members)
         if config is not None:
