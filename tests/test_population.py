@@ -33,7 +33,7 @@ def test_seeds_give_different_keys_and_equal_seeds_equal_ones():
     np.testing.assert_array_equal(keys[1], keys[4])
 
 
-@pytest.mark.parametrize("adapt", [False, True])
+@pytest.mark.parametrize("adapt", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_member_k_of_four_equals_the_solo_run(x64, adapt):
     """100 updates in float64: networks, ring, environment and visits of each member, alone and among others."""
     members = [

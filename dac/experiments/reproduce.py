@@ -125,7 +125,7 @@ class PlanBar:
         self._total = sum(job.agent_steps for job in jobs)
         self._console = Console(file=sys.stderr)
         self._live: Progress | None = None
-        self._line = time.monotonic()
+        self._line, self._said = time.monotonic(), (-1, 0)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
@@ -165,8 +165,8 @@ class PlanBar:
             self._live.update(self._whole, completed=done, text=f"about {_duration(left)} left")
             label = f"{number + 1} of {len(self._jobs)}: {describe(job)}"
             self._live.update(self._part, description=label, completed=steps, total=total, text=f"{speed}  {text}")
-        elif time.monotonic() - self._line > 15 or steps == total:
-            self._line = time.monotonic()
+        elif time.monotonic() - self._line > 15 or (steps == total and self._said != (number, steps)):
+            self._line, self._said = time.monotonic(), (number, steps)
             share = f"{100 * done / max(1, self._total):.0f}% of the plan, about {_duration(left)} left"
             self.say(f"  {steps:,}/{total:,} steps  {speed}  {text}  ({share})")
 

@@ -265,7 +265,12 @@ def pendulum_loop_with_its_ring_on_the_host(agent, sched):
 
 
 @pytest.mark.parametrize(
-    "make", [maze_loop, pendulum_loop, pytest.param(pendulum_loop_with_its_ring_on_the_host, marks=pytest.mark.slow)]
+    "make",
+    [
+        maze_loop,
+        pytest.param(pendulum_loop, marks=pytest.mark.slow),
+        pytest.param(pendulum_loop_with_its_ring_on_the_host, marks=pytest.mark.slow),
+    ],
 )
 def test_a_window_over_the_whole_ring_is_plain_dac(make):
     """Bit for bit, also once a ring of 60 has been written over twice; and the auto-encoder learned meanwhile."""

@@ -283,7 +283,20 @@ OPTIONS = ["--hidden", "8,8", "--batch-size", "16", "--update-after", "50", "--r
 OPTIONS += ["--eval-every", "100"]
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+def test_a_real_signal_ends_a_real_run(tmp_path):
+    run = tmp_path / "run"
+    process = start("train", "dac", "maze", *OPTIONS, "--steps", 1_000_000, "--checkpoint-every", 1000, "--out", run)
+    wait_for(run / "metrics.csv", process)
+    process.send_signal(signal.SIGTERM)
+    code, error = finish(process)
+    assert code == 128 + signal.SIGTERM
+    last = dac.load(run).last_checkpoint()
+    words = f"dac: stopped at step {last:,}; the last checkpoint is of step {last:,}, continue with: dac resume {run}"
+    assert error.splitlines()[-1] == words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_rest_follows(tmp_path, number):
     options = [*OPTIONS, "--steps", 6000, "--checkpoint-every", 1000, "--alpha", "adapt"]
     whole = start("train", "dac", "SparseHopper", *options, "--out", tmp_path / "whole")
@@ -307,14 +320,14 @@ def test_a_signal_saves_and_the_rest_follows(tmp_path, number):
 @pytest.mark.parametrize(
     ("task", "kills"),
     [
-        ("maze", 2),
+        ("maze", 1),
         pytest.param("maze", 25, marks=pytest.mark.slow),
         pytest.param("SparseHopper", 25, marks=pytest.mark.slow),
     ],
 )
 def test_kill_minus_nine_at_random_instants(tmp_path, task, kills):
     """kill -9 again and again, also while a checkpoint is written: at the end it is the run that was never killed."""
-    steps = 400 * (kills + 2)
+    steps = 400 * (kills + 2) + 2000
     options = [*OPTIONS, "--steps", steps, "--checkpoint-every", 50, "--alpha", "adapt"]
     whole = start("train", "dac", task, *options, "--out", tmp_path / "whole")
     assert finish(whole)[0] == 0
