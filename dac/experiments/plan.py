@@ -18,6 +18,7 @@ from dac.experiments.paper import Experiment, Method
 from dac.runs import Run
 from dac.tasks import find_task
 from dac.training.memory import place_replay
+from dac.training.record import CONFIG
 from dac.types import UsageError
 
 MINIMUM_STEPS = 2000
@@ -53,7 +54,7 @@ class Job:
 
     @property
     def resume(self) -> bool:
-        return (self.directory / "config.toml").exists()
+        return (self.directory / CONFIG).exists()
 
     @property
     def agent_steps(self) -> int:
@@ -119,7 +120,7 @@ def find_runs(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Every run directory in and under some folders, and a line for each that cannot be read."""
     runs, problems, seen = [], [], set()
     for folder in folders:
-        for path in sorted(folder.rglob("config.toml")):
+        for path in sorted(folder.rglob(CONFIG)):
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import csv
-import html
 import io
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +54,22 @@ class Page:
 
     def heading(self, anchor: str, title: str) -> None:
         self.contents.append((anchor, title))
-        self.add(f'<h2 id="{_escape(anchor)}">{_escape(title)}</h2>')
+        self.add(f'<h2 id="{escape(anchor)}">{escape(title)}</h2>')
 
     def chart(self, name: str, chart: Mapping[str, Any]) -> None:
         self.charts[name] = chart
         self.add(
-            f'<figure class="chart" data-chart="{_escape(name)}">'
-            f"<noscript>{_escape(chart['title'])}: drawn by the page's script.</noscript></figure>"
+            f'<figure class="chart" data-chart="{escape(name)}">'
+            f"<noscript>{escape(chart['title'])}: drawn by the page's script.</noscript></figure>"
         )
 
     def heat(self, name: str, heat: Mapping[str, Any]) -> None:
         self.heats[name] = heat
-        self.add(f'<figure class="heat" data-heat="{_escape(name)}"></figure>')
+        self.add(f'<figure class="heat" data-heat="{escape(name)}"></figure>')
 
     def write(self, path: Path, title: str, lead: str) -> Path:
-        links = "".join(f'<a href="#{_escape(a)}">{_escape(t)}</a>' for a, t in self.contents)
-        head = [f"<h1>{_escape(title)}</h1>", f'<p class="lead">{lead}</p>']
+        links = "".join(f'<a href="#{escape(a)}">{escape(t)}</a>' for a, t in self.contents)
+        head = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{lead}</p>']
         head += [f'<nav class="contents">{links}</nav>'] if links else []
         data = {"charts": self.charts, "heats": self.heats}
         text = document(title, [*head, *self.body], data, asset("report.css"), asset("report.js"))
@@ -90,7 +90,7 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
         curves = [shelf.gather(cell) for cell in cells_of(experiment)]
         if any(found.seeds for found in curves):
             lines.append(add_experiment(page, experiment, curves, command))
-            used |= {run for found in curves for run in found.runs}
+            used |= set(_runs_of(curves))
         else:
             absent.append(experiment.name)
     others = [run for run in runs if run not in used]
@@ -99,10 +99,10 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
         lines.append(f"{len(others)} other runs")
     if absent:
         page.heading("absent", "Not run yet")
-        page.add(f'<p class="missing">Nothing here of: {_escape(", ".join(absent))}.</p>')
+        page.add(f'<p class="missing">Nothing here of: {escape(", ".join(absent))}.</p>')
         page.add('<pre class="command">dac reproduce NAME --dry-run</pre>')
     for problem in [*problems, *shelf.problems]:
-        page.add(f'<p class="missing">Left out: {_escape(problem)}</p>')
+        page.add(f'<p class="missing">Left out: {escape(problem)}</p>')
     page.write(path, "Diversity Actor-Critic: results", _lead(lines))
     return lines or ["no runs found: the page says what is missing"]
 
@@ -130,25 +130,25 @@ def write_artefacts(
 def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves], command: str) -> str:
     """One section; returns it in a line."""
     page.heading(experiment.name, experiment.title)
-    page.add(f"<p><strong>The paper:</strong> {_escape(experiment.claim)}</p>")
+    page.add(f"<p><strong>The paper:</strong> {escape(experiment.claim)}</p>")
     if experiment.note:
-        page.add(f'<p class="soft">{_escape(experiment.note)}</p>')
+        page.add(f'<p class="soft">{escape(experiment.note)}</p>')
     missing = _missing(experiment, curves)
     if missing:
-        items = "".join(f"<li>{_escape(line)}</li>" for line in missing)
+        items = "".join(f"<li>{escape(line)}</li>" for line in missing)
         page.add(f'<details class="missing" open><summary>Not complete</summary><ul>{items}</ul></details>')
     for found in curves:
         if line := found.frozen():
-            page.add(f'<p class="missing">{_escape(line)}</p>')
+            page.add(f'<p class="missing">{escape(line)}</p>')
     judged = []
     for task, methods in _by_task(experiment, curves):
         judged += [(task, *verdict) for verdict in verdicts(methods, experiment.measures_on(task)[0])]
     for task, kind, text in judged:
-        page.add(f'<p class="verdict {kind}">{_escape(task)}: {_escape(text)}</p>')
+        page.add(f'<p class="verdict {kind}">{escape(task)}: {escape(text)}</p>')
     header, rows = result_table(experiment, curves)
     if rows:
         page.add(table(header, rows, sortable=True))
-        page.add(f'<p class="soft">{_escape(_legend(experiment))}</p>')
+        page.add(f'<p class="soft">{escape(_legend(experiment))}</p>')
     for task, methods in _by_task(experiment, curves):
         for measure in experiment.measures_on(task):
             shown = [found for found in methods if found.has(measure)]
@@ -206,8 +206,7 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
             if subject is None or found is subject:
                 row.append("-")
             else:
-                p, low, high = probability_of_improvement(subject.scores(measure), scores)
-                row.append(f"{p:.2f} [{low:.2f}, {high:.2f}]")
+                row.append(_interval(*probability_of_improvement(subject.scores(measure), scores)))
             rows.append(row)
     return header, rows
 
@@ -221,10 +220,10 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
         if not other.has(measure) or len(other.scores(measure)) < 2:
             continue
         p, low, high = probability_of_improvement(subject.scores(measure), other.scores(measure))
-        interval = f"probability of improvement {p:.2f} [{low:.2f}, {high:.2f}]"
+        interval = f"probability of improvement {_interval(p, low, high)}"
         if measure == "visited":
             times = ratio_interval(subject.scores(measure), other.scores(measure))
-            interval += "; {:.2f} [{:.2f}, {:.2f}] times as many cells".format(*times)
+            interval += f"; {_interval(*times)} times as many cells"
         if not _can_differ(len(subject.scores(measure)), len(other.scores(measure))):
             lines.append(("unsure", f"too few seeds to tell {subject.name} and {other.name} apart: {interval}"))
         elif low > 0.5:
@@ -268,8 +267,13 @@ def _points(found: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
     if measure == "visited" and found.first_visit is not None:
         steps = np.linspace(0, found.cell.config.training.steps, 61)
         return steps, visited_curve(found.first_visit, steps).T.astype(float)
-    keep = np.unique(np.linspace(0, len(found.steps) - 1, min(POINTS, len(found.steps))).round().astype(int))
+    keep = _thin(len(found.steps))
     return found.steps[keep].astype(float), found.values[measure][keep]
+
+
+def _thin(count: int) -> np.ndarray:
+    """Which of so many points are shown."""
+    return np.unique(np.linspace(0, count - 1, min(POINTS, count)).round().astype(int))
 
 
 def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure: str) -> dict[str, Any]:
@@ -344,19 +348,17 @@ def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves])
     for name, group in groups.items():
         cells = [name]
         for statistic in (iqm, optimality_gap):
-            value, low, high = stratified_interval(group, statistic)
-            cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
+            cells.append(_interval(*stratified_interval(group, statistic)))
         if name != subject:
-            p, low, high = probability_of_improvement(groups[subject], group)
-            cells.append(f"{p:.2f} [{low:.2f}, {high:.2f}]")
+            cells.append(_interval(*probability_of_improvement(groups[subject], group)))
         else:
             cells.append("-")
         rows.append(cells)
     page.add(f"<h3>Over {len(tasks)} tasks</h3>")
     page.add(table(["method", "IQM", "optimality gap", f"P({subject} is better)"], rows, sortable=True))
     page.add(
-        f'<p class="soft">Scores are returns divided by the paper\'s {_escape(subject)} on that task '
-        f"({_escape(', '.join(tasks))}); intervals: stratified bootstrap.</p>"
+        f'<p class="soft">Scores are returns divided by the paper\'s {escape(subject)} on that task '
+        f"({escape(', '.join(tasks))}); intervals: stratified bootstrap.</p>"
     )
     thresholds = np.linspace(0, max(1.2, max(float(np.max(g)) for group in groups.values() for g in group)), 61)
     series = []
@@ -381,22 +383,22 @@ def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves])
 
 def _add_films(page: Page, curves: Sequence[Curves]) -> None:
     """What `dac video` left in a run directory: in the page if short, else a link."""
-    for run in dict.fromkeys(run for found in curves for run in found.runs):
+    for run in _runs_of(curves):
         path = run.directory / "video.mp4"
         if not path.is_file():
             continue
-        caption = _escape(f"{run.config.algorithm} on {run.config.task}, the best member")
+        caption = escape(f"{run.config.algorithm} on {run.config.task}, the best member")
         if path.stat().st_size <= VIDEO_LIMIT:
             source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
             page.add(f'<figure><video controls src="{source}"></video><figcaption>{caption}</figcaption></figure>')
         else:
-            page.add(f'<p><a href="{_escape(path.resolve().as_uri())}">Film: {caption}</a></p>')
+            page.add(f'<p><a href="{escape(path.resolve().as_uri())}">Film: {caption}</a></p>')
 
 
 def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: str) -> None:
     """How to run it again, and with what each run was made."""
     rows = []
-    for run in dict.fromkeys(run for found in curves for run in found.runs):
+    for run in _runs_of(curves):
         try:
             summary = run.summary
         except UsageError:
@@ -410,10 +412,10 @@ def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: s
         rows.append([*cells, f"{summary['seconds']:,.0f} s", "-" if rate is None else f"{rate:,.0f}"])
     lines = [again] + [f"dac train --config {row[0]}/config.toml" for row in rows]
     page.add('<details class="raw"><summary>Commands, versions, raw data</summary>')
-    page.add(f'<pre class="command">{_escape(chr(10).join(lines))}</pre>')
+    page.add(f'<pre class="command">{escape(chr(10).join(lines))}</pre>')
     page.add(table(["run", "versions", "commit", "device", "time", "agent-steps/s"], rows))
     if command:
-        page.add(f'<p class="soft">This page: <code>{_escape(command)}</code></p>')
+        page.add(f'<p class="soft">This page: <code>{escape(command)}</code></p>')
     page.add("</details>")
 
 
@@ -424,19 +426,18 @@ def _add_others(page: Page, runs: Sequence[Run]) -> None:
         try:
             metrics = run.metrics
         except UsageError as error:
-            page.add(f'<p class="missing">{_escape(str(error))}</p>')
+            page.add(f'<p class="missing">{escape(str(error))}</p>')
             continue
         if not {"step", "return"} <= set(metrics):
-            page.add(f'<p class="missing">{_escape(str(run.directory))} has no evaluation yet</p>')
+            page.add(f'<p class="missing">{escape(str(run.directory))} has no evaluation yet</p>')
             continue
         varied = run.config.varied()
         groups: dict[str, list[int]] = {}
         for index, member in enumerate(run.members):
             label = ", ".join(f"{name} {member.hyper[name]:g}" for name in varied) or run.config.algorithm
             groups.setdefault(label, []).append(index)
-        series = []
+        rows, series = _thin(len(metrics["step"])), []
         for style, (label, members) in enumerate(groups.items()):
-            rows = np.unique(np.linspace(0, len(metrics["step"]) - 1, min(POINTS, len(metrics["step"]))).astype(int))
             values = metrics["return"][rows][:, members]
             seeds = [run.members[index].seed for index in members]
             series.append(_series(label, style, metrics["step"][rows, 0], values, seeds))
@@ -467,7 +468,15 @@ def _draw(experiment: Experiment, curves: Sequence[Curves], folder: Path) -> Non
 
 
 def _lead(lines: Sequence[str]) -> str:
-    return "<br>".join(_escape(line) for line in lines) or "No runs were found; below is what there could be."
+    return "<br>".join(escape(line) for line in lines) or "No runs were found; below is what there could be."
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _runs_of(curves: Sequence[Curves]) -> list[Run]:
+    return list(dict.fromkeys(run for found in curves for run in found.runs))
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:
@@ -477,7 +486,3 @@ def _numbers(values: np.ndarray) -> list[float | None]:
 
 def _pack(array: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode()
-
-
-def _escape(text: str) -> str:
-    return html.escape(text)
