@@ -1,10 +1,11 @@
-"""What several tests use: a short schedule, a tiny agent, and whether there is something to draw with."""
+"""What several tests use: a short schedule, a tiny agent, a run that breaks off, and whether there is OpenGL."""
 
 import functools
 import subprocess
 import sys
 
 from dac.algorithms import DAC
+from dac.training.record import Recorder
 from dac.training.schedule import Schedule
 
 
@@ -23,6 +24,18 @@ def schedule(steps=150, **changes):
 
 def tiny(**changes):
     return DAC(hidden=(8, 8), batch_size=16, **changes)
+
+
+def interrupt_at(patch, step):
+    """Break runs off when the evaluation of that step is to be written."""
+    real = Recorder.evaluation
+
+    def failing(self, note, result):
+        if note.step == step:
+            raise KeyboardInterrupt
+        return real(self, note, result)
+
+    patch.setattr(Recorder, "evaluation", failing)
 
 
 @functools.cache

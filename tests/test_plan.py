@@ -13,8 +13,8 @@ from dac.experiments.estimate import estimate, matrix_flops
 from dac.experiments.paper import EXPERIMENTS, Experiment, Method, find_experiment, published
 from dac.experiments.plan import cells_of, find_runs, make_plan
 from dac.runs import Run
-from dac.training.record import Recorder
 from dac.types import UsageError
+from tests.common import interrupt_at
 
 SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
 
@@ -130,16 +130,9 @@ def test_only_what_is_missing_is_run(tmp_path):
 
 
 def test_an_unfinished_run_goes_on_and_a_short_one_gets_longer(tmp_path, monkeypatch):
-    real = Recorder.evaluation
-
-    def failing(self, note, result):
-        if note.step == 60:
-            raise KeyboardInterrupt
-        return real(self, note, result)
-
     small = experiment(method("half", checkpoint_every=20))
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "evaluation", failing)
+        interrupt_at(patch, 60)
         with pytest.raises(KeyboardInterrupt):
             do(plan_for(tmp_path, small))
     (job,) = plan_for(tmp_path, small).jobs

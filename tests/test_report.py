@@ -27,6 +27,7 @@ from dac.runs import Run
 from dac.training.record import Recorder
 from dac.training.signals import Interrupted
 from dac.types import UsageError
+from tests.common import interrupt_at
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
@@ -163,15 +164,8 @@ def test_more_environments_are_the_same_line_and_are_named(tmp_path):
 
 
 def test_what_is_half_done_is_shown_and_named(tmp_path, monkeypatch):
-    real = Recorder.evaluation
-
-    def failing(self, note, result):
-        if note.step == 60:
-            raise KeyboardInterrupt
-        return real(self, note, result)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "evaluation", failing)
+        interrupt_at(patch, 60)
         with pytest.raises(KeyboardInterrupt):
             dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "runs" / "a", **METHODS[0].settings)
     runs, _ = find_runs([tmp_path])
