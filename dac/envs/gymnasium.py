@@ -25,7 +25,6 @@ import functools
 import importlib
 import math
 import multiprocessing
-import os
 import pickle
 import signal
 import time
@@ -43,7 +42,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from gymnasium.wrappers import TimeLimit
 from jaxtyping import Float32, Int64
 
-from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
+from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds, usable_cores
 from dac.types import EnvSpec, UsageError
 
 NO_LIMIT = 2**31 - 1
@@ -408,7 +407,7 @@ class _Workers:
     def __init__(self, num: int, check_finite: bool):
         self._check_finite = check_finite
         self._context = multiprocessing.get_context("spawn")  # a fork of a process that runs JAX may hang
-        self._blocks = [block.tolist() for block in np.array_split(np.arange(num), min(num, os.cpu_count() or 1))]
+        self._blocks = [block.tolist() for block in np.array_split(np.arange(num), min(num, usable_cores()))]
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         self.closed = False

@@ -8,6 +8,7 @@ depends on its own seed and its own actions only, so that a member trains alone 
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -76,6 +77,11 @@ def check_actions(actions: Any, num: int, size: int) -> Float32[np.ndarray, "env
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise UsageError(f"actions must be finite; the action of environment {row} is {array[row].tolist()}")
     return np.clip(array, -1, 1)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on: `taskset` and containers leave it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_count(name: str, value: Any) -> int:

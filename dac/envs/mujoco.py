@@ -28,7 +28,6 @@ import contextlib
 import dataclasses
 import importlib.resources
 import math
-import os
 import pathlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ from dac.envs.host import (
     pack_generators,
     seed_generators,
     unpack_generators,
+    usable_cores,
 )
 from dac.types import EnvSpec, UsageError
 
@@ -357,7 +357,7 @@ class MujocoEnvs(AbstractHostEnvs):
         self.num = check_count("num", num)
         self.horizon = check_count("horizon", horizon)
         self.cells = (GRID_SIDE, GRID_SIDE)
-        threads = min(self.num, os.cpu_count() or 1) if threads is None else check_count("threads", threads)
+        threads = min(self.num, usable_cores()) if threads is None else check_count("threads", threads)
 
         model = load_model(self.robot.xml_file if xml_file is None else xml_file)
         bounds = model.actuator_ctrlrange.astype(np.float32)
