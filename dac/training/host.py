@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -97,6 +98,10 @@ class HostLoop(AbstractLoop):
         self._check_observations(self._obs)
         self._frozen = jnp.asarray(self.health.frozen)
         self._good = copy(states)
+        # to launch an update's kernels takes as long as a step of MuJoCo: beside it, where the cores have nothing else
+        # to do; a CPU that computes the update itself has
+        aside = jax.default_backend() != "cpu"
+        self._launcher = ThreadPoolExecutor(1, "dac-launch") if aside else None
 
     @property
     def states(self) -> PyTree:
@@ -117,18 +122,28 @@ class HostLoop(AbstractLoop):
             self._update(packed)
         # the program hands back what it was given, so that one upload serves the update too
         actions, packed = self._programs.act(self._context, self._state, packed, noise)
-        if not self._on_policy:
-            # dispatched, not awaited; after the actions, whose program reads the state that the update gives away
-            self._update(packed)
-        down = np.asarray(actions)
-        if not np.isfinite(down).all():  # a policy broke, or a frozen member sees what is not finite
-            self._check_health()
-            down = np.nan_to_num(down)
-        now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
-        if self._visits is not None:
-            self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
+        # after the actions, whose program reads the state that the update gives away
+        launched = _nothing if self._on_policy else self._launch(packed)
+        try:
+            down = np.asarray(actions)
+            if not np.isfinite(down).all():  # a policy broke, or a frozen member sees what is not finite
+                launched()
+                self._check_health()
+                down = np.nan_to_num(down)
+            now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
+            if self._visits is not None:
+                self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
+        finally:
+            launched()  # nobody sees a loop of which another thread is about to change the state
         self._pack(down, now)
         self.step += 1
+
+    def _launch(self, packed: Array) -> Callable[[], object]:
+        """Dispatch the update, not to be awaited; the function that is returned waits until it is dispatched."""
+        if self._launcher is None:
+            self._update(packed)
+            return _nothing
+        return self._launcher.submit(self._update, packed).result
 
     def _update(self, packed: Array | np.ndarray) -> None:
         """Put the last transition into the ring and learn, on the device, while the environments step."""
@@ -288,7 +303,12 @@ class HostLoop(AbstractLoop):
         jax.block_until_ready(self._state)
 
     def close(self) -> None:
+        if self._launcher is not None:
+            self._launcher.shutdown()
         self.envs.close()
+
+
+def _nothing() -> None: ...
 
 
 def evaluate_on_host(

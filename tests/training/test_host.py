@@ -69,6 +69,48 @@ def test_replay_on_the_host_draws_the_same_batches():
         loop.close()
 
 
+@pytest.mark.parametrize("host_replay", [False, True])
+def test_updates_launched_by_another_thread_are_the_same(host_replay, monkeypatch):
+    """As on an accelerator, where launching takes time; to the bit, whatever the threads do first."""
+    loops = []
+    for backend in ("cpu", "gpu"):
+        with monkeypatch.context() as patch:
+            patch.setattr(jax, "default_backend", lambda backend=backend: backend)
+            loops.append(HostLoop(tiny(), hoppers, grid([0, 1], {}), schedule(), host_replay=host_replay))
+    assert [loop._launcher is None for loop in loops] == [True, False]
+    for loop in loops:
+        loop.advance(150)
+    for one, other in zip(leaves(loops[0].snapshot()), leaves(loops[1].snapshot()), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(loops[0].latest_rows(0), loops[1].latest_rows(0))
+    for loop in loops:
+        loop.close()
+
+
+def test_an_environment_that_breaks_leaves_the_launched_update_complete(monkeypatch):
+    class Breaks(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        steps = 0
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps == 70:
+                raise ValueError("out of coffee")
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    loop = HostLoop(tiny(), lambda n: make_gymnasium(Breaks, n), grid([0], {}), schedule())
+    with pytest.raises(ValueError, match="out of coffee"):
+        loop.advance(100)
+    assert int(loop._clock) == loop.step + 1 == 70  # the update of the step that broke is there, and no other
+    loop.close()
+
+
 def test_member_k_of_three_equals_the_solo_run(x64):
     members = grid([0, 5], {"alpha": [0.5]}) + grid([5], {"alpha": [0.9]})
     together = HostLoop(tiny(), hoppers, members, schedule())
