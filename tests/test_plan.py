@@ -220,12 +220,12 @@ def test_more_environments_are_other_members(tmp_path):
 
 
 def test_a_population_that_does_not_fit_is_split(tmp_path, monkeypatch):
-    def place(wanted, members, schedule, spec, *, on_host):
-        if members > 2:
+    def place(config):
+        if len(config.members()) > 2:
             raise UsageError("too large")
         return "device"
 
-    monkeypatch.setattr(planning, "place_replay", place)
+    monkeypatch.setattr(planning, "place_of", place)
     plan = plan_for(tmp_path, experiment(HALF, seeds=5))
     assert [job.config.seeds for job in plan.jobs] == [(0, 1), (2,), (3, 4)]
 

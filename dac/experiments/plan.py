@@ -16,9 +16,8 @@ from typing import Any
 from dac.config import RunConfig, resolve
 from dac.experiments.paper import Experiment, Method
 from dac.runs import Run
-from dac.tasks import find_task
-from dac.training.memory import place_replay
 from dac.training.record import CONFIG
+from dac.training.run import place_of
 from dac.types import UsageError
 
 MINIMUM_STEPS = 2000
@@ -233,10 +232,8 @@ def _grids(singles: Sequence[RunConfig]) -> list[RunConfig]:
 
 def _split(config: RunConfig) -> list[RunConfig]:
     """Halves of the seeds until the replay of each population fits into memory."""
-    task, schedule = find_task(config.task), config.schedule()
-    on_host = task.host is not None and not schedule.rollout
     try:
-        place_replay("auto", len(config.members()), schedule, task.spec(), on_host=on_host)
+        place_of(config)
     except UsageError:
         if len(config.seeds) == 1:
             raise

@@ -22,7 +22,7 @@ from dac.training.evaluate import Moment
 from dac.training.health import find_warnings
 from dac.training.host import HostLoop
 from dac.training.lock import Lock
-from dac.training.memory import describe_replay, place_replay
+from dac.training.memory import Place, describe_replay, place_replay
 from dac.training.record import CONFIG, Note, Recorder, choose_directory, make_directory
 from dac.training.signals import Interrupted, Signals
 from dac.types import UsageError
@@ -98,15 +98,20 @@ def continue_run(directory: Path, steps: int | None, make_progress: Callable[[Ru
     return run(config, directory, make_progress(config), resuming=True)
 
 
-def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
-    """The loop that fits the task, and the memory it needs; refuses, with the figures, a replay that fits nowhere."""
-    task, members, schedule = find_task(config.task), config.members(), config.schedule()
+def place_of(config: RunConfig) -> Place:
+    """Where the replay of this run goes; refuses, with the figures, one that fits nowhere."""
+    task, schedule = find_task(config.task), config.schedule()
     # a rollout is small and read as a whole: what learns on-policy has it on the device
-    on_host, on_nan = task.host is not None and not schedule.rollout, config.training.on_nan
-    spec = task.spec()
+    on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
-    place = place_replay(wanted, len(members), schedule, spec, on_host=on_host)
-    memory = describe_replay(place, len(members), schedule, spec)
+    return place_replay(wanted, len(config.members()), schedule, task.spec(), on_host=on_host)
+
+
+def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
+    """The loop that fits the task, and the memory its replay needs."""
+    task, members, schedule = find_task(config.task), config.members(), config.schedule()
+    place, on_nan = place_of(config), config.training.on_nan
+    memory = describe_replay(place, len(members), schedule, task.spec())
     algorithm = config.make_algorithm()
     if task.device is not None:
         return DeviceLoop(algorithm, task.device(), members, schedule, on_nan=on_nan), memory
