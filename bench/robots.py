@@ -6,6 +6,7 @@ python bench/robots.py [--task SparseHalfCheetah] [--members 1] [--algorithm dac
 from __future__ import annotations
 
 import argparse
+import math
 import time
 
 import jax
@@ -30,7 +31,7 @@ def main() -> None:
     make = find_task(options.task).host
     if make is None:
         parser.error(f"{options.task} does not run on the host")
-    warm_up = 1000 + options.steps // 4
+    warm_up = math.ceil(1000 / options.envs) + max(20, options.steps // 4)
     schedule = Schedule(10**9, options.envs, 1000, 1000, 1, options.capacity, 1000)
     members = grid(range(options.members), {})
     algorithm = make_algorithm(options.algorithm, ALGORITHMS[options.algorithm].bonus)
