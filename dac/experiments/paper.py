@@ -194,8 +194,8 @@ EXPERIMENTS: dict[str, Experiment] = {
             "The paper clips the term at dim A, for stability, and says nothing of its price.",
             # at alpha = 1 the clip has no effect: these SACs are those of the other figures
             _on(("maze",), *_CLIPS, _free(SAC)) + _on(SPARSE[:3], *_CLIPS, SAC),
-            steps=200_000,
-            note="Clip 1, in multiples of dim A, is plain DAC 0.5, the paper's. A fifth of the paper's steps.",
+            steps=100_000,
+            note="Clip 1, in multiples of dim A, is plain DAC 0.5, the paper's. A tenth of the paper's steps.",
         ),
     )
 }
