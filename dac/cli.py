@@ -77,7 +77,9 @@ def _dispatch(arguments: list[str]) -> int:
     )
     reproduce.add_argument("names", nargs="*", metavar="NAME", help="see --list; NAME/TASK for one task, or `all`")
     reproduce.add_argument("--list", action="store_true", help="name every experiment")
-    reproduce.add_argument("--dry-run", action="store_true", help="print the plan and an estimate of the time only")
+    instead = reproduce.add_mutually_exclusive_group()
+    instead.add_argument("--dry-run", action="store_true", help="print the plan and an estimate of the time only")
+    instead.add_argument("--draw", action="store_true", help="run nothing: figures, table and report of what there is")
     reproduce.add_argument("--scale", type=float, default=1.0, metavar="X", help="a try: this share of steps and seeds")
     reproduce.add_argument(
         "--envs", type=int, metavar="N", help="environments per member: faster on a GPU, where the paper has one"
@@ -279,6 +281,7 @@ def _reproduce(options: argparse.Namespace) -> int:
         scale=options.scale,
         envs=options.envs,
         dry_run=options.dry_run,
+        draw=options.draw,
         quiet=options.quiet,
         command=command,
     )

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import signal
 import zlib
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import Console
 
 import dac
 from dac.cli import main
+from dac.experiments import report
 from dac.experiments.collect import Curves, Shelf
 from dac.experiments.figures import Line, draw_curves, moments
 from dac.experiments.page import table
@@ -226,6 +228,24 @@ def test_runs_outside_the_paper_are_shown(tmp_path):
     np.testing.assert_allclose(chart["series"][1]["mean"], returns[1], rtol=1e-4)
 
 
+def test_films_are_shown_once_and_long_ones_are_linked_from_the_page(tmp_path, monkeypatch):
+    runs = tmp_path / "my runs"
+    for name, film in {"short": b"short film", "long": b"a film of many hours"}.items():
+        dac.train("dac", "target", out=runs / name, **SMALL)
+        (runs / name / "video.mp4").write_bytes(film)
+    monkeypatch.setattr(report, "VIDEO_LIMIT", 15)
+    path = tmp_path / "pages" / "report.html"
+    write_report([runs], path, "")
+    page = path.read_text()
+    assert page.count(base64.b64encode(b"short film").decode()) == 1
+    assert page.count("<video") == 1
+    (link,) = re.findall(r'href="([^"#]*mp4)"', page)
+    assert link == "../my%20runs/long/video.mp4"  # holds as long as both are moved together
+    # what they were made with is there as for the paper's experiments
+    assert f"dac train --config {runs / 'long'}/config.toml" in page
+    assert f"dac {dac.__version__}, jax" in page
+
+
 def curves_of(returns, name="DAC 0.5", **more):
     """Curves as they would be read from a run with these returns (time, seed)."""
     values = {"return": np.array(returns, float)} | {n: np.array(v, float) for n, v in more.items()}
@@ -377,5 +397,15 @@ def test_a_hundredth_of_the_maze(tmp_path, capsys):
     assert len(data["heats"]["fig1-maze-maze"]["panels"]) == 6
     assert "Not complete" not in page
     assert main([*arguments, "--quiet"]) == 0  # nothing to do
+    capsys.readouterr()
+    # of a part of the runs: what is here is drawn, the rest stays missing and is not run
+    shutil.copytree(next((tmp_path / "runs").glob("*-rnd-*")), tmp_path / "part" / "rnd")
+    drawn = tmp_path / "c" / "fig1-maze"
+    some = ["--from", str(tmp_path / "part"), "--out", str(drawn.parent), "--draw"]
+    assert main([*arguments[:-2], *some]) == 0
+    assert capsys.readouterr().out == f"{drawn / 'report.html'}\n"
+    assert [path.name for path in drawn.parent.iterdir()] == ["fig1-maze"]
+    assert (drawn / "visited.png").exists()
+    assert "SAC on maze: nothing yet" in (drawn / "report.html").read_text()
     assert main(["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path / "b"), "--from", "nowhere"]) == 2
     assert "no such folder: nowhere" in capsys.readouterr().err

@@ -6,11 +6,13 @@ import base64
 import csv
 import io
 import math
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -43,7 +45,9 @@ VIDEO_LIMIT = 3_000_000
 class Page:
     """What is being written: HTML, and the data its script draws."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.films: set[Path] = set()
         self.body: list[str] = []
         self.contents: list[tuple[str, str]] = []
         self.charts: dict[str, Any] = {}
@@ -67,15 +71,15 @@ class Page:
         self.heats[name] = heat
         self.add(f'<figure class="heat" data-heat="{escape(name)}"></figure>')
 
-    def write(self, path: Path, title: str, lead: str) -> Path:
+    def write(self, title: str, lead: str) -> Path:
         links = "".join(f'<a href="#{escape(a)}">{escape(t)}</a>' for a, t in self.contents)
         head = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{lead}</p>']
         head += [f'<nav class="contents">{links}</nav>'] if links else []
         data = {"charts": self.charts, "heats": self.heats}
         text = document(title, [*head, *self.body], data, asset("report.css"), asset("report.js"))
-        make_directory(path.parent)
-        write_atomically(path, text.encode())
-        return path
+        make_directory(self.path.parent)
+        write_atomically(self.path, text.encode())
+        return self.path
 
 
 def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]:
@@ -84,7 +88,7 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
         if not folder.is_dir():
             raise UsageError(f"no such folder: {folder}")
     runs, problems = find_runs(folders)
-    shelf, page, lines, absent = Shelf(runs), Page(), [], []
+    shelf, page, lines, absent = Shelf(runs), Page(path), [], []
     used: set[Run] = set()
     for experiment in EXPERIMENTS.values():
         curves = [shelf.gather(cell) for cell in cells_of(experiment)]
@@ -95,7 +99,7 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
             absent.append(experiment.name)
     others = [run for run in runs if run not in used]
     if others:
-        _add_others(page, others)
+        _add_others(page, others, command)
         lines.append(f"{len(others)} other runs")
     if absent:
         page.heading("absent", "Not run yet")
@@ -103,7 +107,7 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
         page.add('<pre class="command">dac reproduce NAME --dry-run</pre>')
     for problem in [*problems, *shelf.problems]:
         page.add(f'<p class="missing">Left out: {escape(problem)}</p>')
-    page.write(path, "Diversity Actor-Critic: results", _lead(lines))
+    page.write("Diversity Actor-Critic: results", _lead(lines))
     return lines or ["no runs found: the page says what is missing"]
 
 
@@ -114,7 +118,7 @@ def write_artefacts(
     make_directory(folder)
     shelf = Shelf(runs)
     curves = [shelf.gather(cell) for cell in cells]
-    page = Page()
+    page = Page(folder / "report.html")
     line = add_experiment(page, experiment, curves, command)
     page.contents.clear()  # one section needs none
     _draw(experiment, curves, folder)
@@ -124,7 +128,7 @@ def write_artefacts(
     write_atomically(folder / "table.csv", buffer.getvalue().encode())
     markdown = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
     write_atomically(folder / "table.md", ("\n".join(markdown) + "\n").encode())
-    return page.write(folder / "report.html", f"Reproduction of Han & Sung 2021: {experiment.name}", _lead([line]))
+    return page.write(f"Reproduction of Han & Sung 2021: {experiment.name}", _lead([line]))
 
 
 def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves], command: str) -> str:
@@ -157,10 +161,12 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
         if task == "maze" and any(found.first_visit is not None for found in methods):
             page.heat(f"{experiment.name}-{task}", _heat(methods))
     _add_aggregate(page, experiment, curves)
-    _add_films(page, curves)
-    _add_provenance(page, curves, f"dac reproduce {experiment.name}", command)
+    _add_films(page, _runs_of(curves))
+    _add_provenance(page, _runs_of(curves), [f"dac reproduce {experiment.name}"], command)
     complete = "complete" if not missing else f"{sum(not c.missing() for c in curves)} of {len(curves)} complete"
-    return f"{experiment.name}: {complete}" + (f"; {judged[0][2]}" if judged else "")
+    first = {task: text for task, _, text in reversed(judged)}  # of each task
+    said = [f"{task}: {text}" if len(experiment.panels) > 1 else text for task, text in reversed(first.items())]
+    return "; ".join([f"{experiment.name}: {complete}", *said])
 
 
 def _missing(experiment: Experiment, curves: Sequence[Curves]) -> list[str]:
@@ -381,24 +387,27 @@ def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves])
     )
 
 
-def _add_films(page: Page, curves: Sequence[Curves]) -> None:
-    """What `dac video` left in a run directory: in the page if short, else a link."""
-    for run in _runs_of(curves):
+def _add_films(page: Page, runs: Sequence[Run]) -> None:
+    """What `dac video` left in a run directory, once a page: in the page if short, else a link."""
+    for run in runs:
         path = run.directory / "video.mp4"
-        if not path.is_file():
+        if path in page.films or not path.is_file():
             continue
+        page.films.add(path)
         caption = escape(f"{run.config.algorithm} on {run.config.task}, the best member")
         if path.stat().st_size <= VIDEO_LIMIT:
             source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
             page.add(f'<figure><video controls src="{source}"></video><figcaption>{caption}</figcaption></figure>')
         else:
-            page.add(f'<p><a href="{escape(path.resolve().as_uri())}">Film: {caption}</a></p>')
+            # from where the page is, so that both can be moved together
+            link = quote(Path(os.path.relpath(path, page.path.parent)).as_posix())
+            page.add(f'<p><a href="{link}">Film: {caption}</a></p>')
 
 
-def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: str) -> None:
+def _add_provenance(page: Page, runs: Sequence[Run], again: Sequence[str], command: str) -> None:
     """How to run it again, and with what each run was made."""
     rows = []
-    for run in _runs_of(curves):
+    for run in runs:
         try:
             summary = run.summary
         except UsageError:
@@ -410,7 +419,7 @@ def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: s
         rate = summary["agent_steps_per_second"]
         cells = [str(run.directory), made, (versions.get("commit") or "-")[:9], versions.get("device") or "-"]
         rows.append([*cells, f"{summary['seconds']:,.0f} s", "-" if rate is None else f"{rate:,.0f}"])
-    lines = [again] + [f"dac train --config {row[0]}/config.toml" for row in rows]
+    lines = [*again, *(f"dac train --config {row[0]}/config.toml" for row in rows)]
     page.add('<details class="raw"><summary>Commands, versions, raw data</summary>')
     page.add(f'<pre class="command">{escape(chr(10).join(lines))}</pre>')
     page.add(table(["run", "versions", "commit", "device", "time", "agent-steps/s"], rows))
@@ -419,7 +428,7 @@ def _add_provenance(page: Page, curves: Sequence[Curves], again: str, command: s
     page.add("</details>")
 
 
-def _add_others(page: Page, runs: Sequence[Run]) -> None:
+def _add_others(page: Page, runs: Sequence[Run], command: str) -> None:
     """Runs that are not part of an experiment: their curves by what varies."""
     page.heading("others", "Other runs")
     for number, run in enumerate(runs):
@@ -445,6 +454,8 @@ def _add_others(page: Page, runs: Sequence[Run]) -> None:
         title = f"{run.config.algorithm} on {run.config.task} ({run.directory}{state})"
         chart = {"title": title, "x": "environment steps", "y": "return", "reference": [], "series": series}
         page.chart(f"other-{number}", chart)
+    _add_films(page, runs)
+    _add_provenance(page, runs, [], command)
 
 
 def _draw(experiment: Experiment, curves: Sequence[Curves], folder: Path) -> None:

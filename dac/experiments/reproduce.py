@@ -44,10 +44,14 @@ def reproduce(
     scale: float = 1.0,
     envs: int | None = None,
     dry_run: bool = False,
+    draw: bool = False,
     quiet: bool = False,
     command: str = "",
 ) -> list[Path]:
-    """Train what is missing and write every artefact to `store/EXPERIMENT/`; returns the reports."""
+    """Train what is missing, unless it is only to `draw`, and write every artefact to `store/EXPERIMENT/`.
+
+    Returns the reports.
+    """
     from dac.experiments.report import write_artefacts
 
     for source in sources:
@@ -60,11 +64,12 @@ def reproduce(
         print(f"not counted: {problem}", file=sys.stderr)
     plan = make_plan([cell for group in cells.values() for cell in group], store, runs)
     seconds, basis = estimate(plan.jobs, runs)
-    if dry_run or not quiet:
+    if dry_run or not (quiet or draw):
         print_plan(plan, seconds, basis)
     if dry_run:
         return []
-    _work(plan, seconds, quiet, command)
+    if not draw:
+        _work(plan, seconds, quiet, command)
     runs, _ = find_runs(folders if store in folders else [store, *folders])
     reports = []
     for experiment in experiments:
