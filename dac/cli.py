@@ -94,6 +94,13 @@ def _dispatch(arguments: list[str]) -> int:
         metavar="DIR",
         help="count finished runs in here too",
     )
+    reproduce.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="train N populations at a time, sharing cores and GPU (default: 1)",
+    )
     reproduce.add_argument("--quiet", action="store_true", help="show no progress")
     reproduce.set_defaults(function=_reproduce)
 
@@ -260,9 +267,12 @@ def _video(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    from dac.experiments.jobs import share_device
     from dac.experiments.paper import EXPERIMENTS, find_experiment
     from dac.experiments.reproduce import list_experiments, reproduce
 
+    if options.jobs > 1:
+        share_device(options.jobs)  # this process too, whose estimate asks the device
     if options.list:
         list_experiments()
         return 0
@@ -273,6 +283,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     command = shlex.join(["dac", "reproduce", *options.names, "--out", str(options.out)])
     command += f" --scale {options.scale:g}" if options.scale != 1 else ""
     command += f" --envs {options.envs}" if options.envs is not None else ""
+    command += f" --jobs {options.jobs}" if options.jobs != 1 else ""
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     reports = reproduce(
         experiments,
@@ -282,6 +293,7 @@ def _reproduce(options: argparse.Namespace) -> int:
         envs=options.envs,
         dry_run=options.dry_run,
         draw=options.draw,
+        jobs=options.jobs,
         quiet=options.quiet,
         command=command,
     )

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from dac.experiments.estimate import estimate
+from dac.experiments.jobs import run_side_by_side
 from dac.experiments.paper import EXPERIMENTS, Experiment
 from dac.experiments.plan import Job, Plan, cells_of, find_runs, make_plan
 from dac.training.run import Silence, run
@@ -45,15 +46,18 @@ def reproduce(
     envs: int | None = None,
     dry_run: bool = False,
     draw: bool = False,
+    jobs: int = 1,
     quiet: bool = False,
     command: str = "",
 ) -> list[Path]:
     """Train what is missing, unless it is only to `draw`, and write every artefact to `store/EXPERIMENT/`.
 
-    Returns the reports.
+    With `jobs`, so many populations train at a time, in processes of their own. Returns the reports.
     """
     from dac.experiments.report import write_artefacts
 
+    if jobs < 1:
+        raise UsageError(f"jobs must be at least 1, not {jobs}")
     for source in sources:
         if not source.is_dir():
             raise UsageError(f"no such folder: {source}")
@@ -69,7 +73,7 @@ def reproduce(
     if dry_run:
         return []
     if not draw:
-        _work(plan, seconds, quiet, command)
+        _work(plan, seconds, jobs, quiet, command)
     runs, _ = find_runs(folders if store in folders else [store, *folders])
     reports = []
     for experiment in experiments:
@@ -104,17 +108,19 @@ def describe(job: Job) -> str:
     return f"{', '.join(job.methods)} on {job.config.task}"
 
 
-def _work(plan: Plan, seconds: Sequence[float], quiet: bool, command: str) -> None:
+def _work(plan: Plan, seconds: Sequence[float], jobs: int, quiet: bool, command: str) -> None:
     if not plan.jobs:
         return
     from dac.cli import enable_compilation_cache
 
     enable_compilation_cache()
-    with PlanBar(plan.jobs, seconds, quiet) as bar:
+    with PlanBar(plan.jobs, seconds, quiet, jobs) as bar:
+        if jobs > 1:
+            run_side_by_side(plan.jobs, jobs, bar.part, command)
+            return
         for number, job in enumerate(plan.jobs):
-            progress = bar.part(number)
             try:
-                run(job.config, job.directory, progress, resuming=job.resume)
+                run(job.config, job.directory, bar.part(number), resuming=job.resume)
             except KeyboardInterrupt as interruption:
                 code = getattr(interruption, "exit_code", 128 + signal.SIGINT)
                 again = f", continue with: {command}" if command else ""
@@ -123,14 +129,14 @@ def _work(plan: Plan, seconds: Sequence[float], quiet: bool, command: str) -> No
 
 
 class PlanBar:
-    """One bar over the whole plan and one over the population that trains; lines now and then in a log file."""
+    """One bar over the whole plan and one for each population that trains; lines now and then in a log file."""
 
-    def __init__(self, jobs: Sequence[Job], seconds: Sequence[float], quiet: bool):
-        self._jobs, self._seconds, self._quiet = jobs, list(seconds), quiet
+    def __init__(self, jobs: Sequence[Job], seconds: Sequence[float], quiet: bool, at_once: int = 1):
+        self._jobs, self._seconds, self._quiet, self._at_once = jobs, list(seconds), quiet, at_once
         self._total = sum(job.agent_steps for job in jobs)
+        self._steps = [job.done for job in jobs]
         self._console = Console(file=sys.stderr)
         self._live: Progress | None = None
-        self._line, self._said = time.monotonic(), (-1, 0)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
@@ -142,7 +148,6 @@ class PlanBar:
                 console=self._console,
             )
             self._whole = self._live.add_task("the whole plan", total=self._total, text="")
-            self._part = self._live.add_task("", total=1, text="")
             self._live.start()
         return self
 
@@ -156,45 +161,62 @@ class PlanBar:
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True) if self._live is None else self._console.print(Text(text))
 
-    def show(self, number: int, steps: int, rate: float | None, text: str) -> None:
-        """Population `number` is at `steps`."""
+    def label(self, number: int) -> str:
+        return f"{number + 1} of {len(self._jobs)}: {describe(self._jobs[number])}"
+
+    def advance(self, number: int, steps: int, rate: float | None) -> str:
+        """Population `number` is at `steps`; how far that is, and how long the rest will take."""
         job = self._jobs[number]
-        members, total = len(job.config.members()), job.config.training.steps
         if rate:  # what was guessed gives way to what is measured
             self._seconds[number] = job.agent_steps / rate
-        here = min(1.0, (steps - job.done) / max(1, total - job.done))
-        left = (1 - here) * self._seconds[number] + sum(self._seconds[number + 1 :])
-        done = sum(j.agent_steps for j in self._jobs[:number]) + members * (steps - job.done)
-        speed = "compiling" if rate is None else f"{rate:,.0f} agent-steps/s"
+        self._steps[number] = steps
+        done, left = 0, 0.0
+        for job, steps, seconds in zip(self._jobs, self._steps, self._seconds, strict=True):
+            wanted = job.config.training.steps - job.done
+            done += len(job.config.members()) * (steps - job.done)
+            left += seconds * (1 - min(1.0, (steps - job.done) / max(1, wanted)))
+        time_left = f"about {_duration(left / self._at_once)} left"
         if self._live is not None:
-            self._live.update(self._whole, completed=done, text=f"about {_duration(left)} left")
-            label = f"{number + 1} of {len(self._jobs)}: {describe(job)}"
-            self._live.update(self._part, description=label, completed=steps, total=total, text=f"{speed}  {text}")
-        elif time.monotonic() - self._line > 15 or (steps == total and self._said != (number, steps)):
-            self._line, self._said = time.monotonic(), (number, steps)
-            share = f"{100 * done / max(1, self._total):.0f}% of the plan, about {_duration(left)} left"
-            self.say(f"  {steps:,}/{total:,} steps  {speed}  {text}  ({share})")
+            self._live.update(self._whole, completed=done, text=time_left)
+        return f"{100 * done / max(1, self._total):.0f}% of the plan, {time_left}"
 
 
 class _Part:
     """The progress of one population, as a run wants it."""
 
     def __init__(self, bar: PlanBar, number: int):
-        self._bar, self._number = bar, number
+        self._bar, self._number, self._job = bar, number, bar._jobs[number]
+        self._line, self._said = time.monotonic(), -1
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
-        job = self._bar._jobs[self._number]
-        self._bar.say(f"{self._number + 1} of {len(self._bar._jobs)}: {describe(job)}: {job.directory}")
+        label, live = self._bar.label(self._number), self._bar._live
+        self._bar.say(f"{label}: {self._job.directory}")
+        if live is not None:
+            self._task = live.add_task(label, total=self._job.config.training.steps, text="")
         return self
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(self, *exception: object) -> None:
+        if self._bar._live is not None and self._task is not None:
+            self._bar._live.remove_task(self._task)
 
     def announce(self, text: str) -> None:
-        self._bar.say(f"  {text}")
+        self._bar.say(f"{self._indent()}{text}")
 
     def update(self, steps: int, rate: float | None, **values: Any) -> None:
         shown = "  ".join(f"{name} {value:,.1f}" for name, value in values.items())
-        self._bar.show(self._number, steps, rate, shown)
+        speed = "compiling" if rate is None else f"{rate:,.0f} agent-steps/s"
+        total = self._job.config.training.steps
+        share = self._bar.advance(self._number, steps, rate)
+        if self._bar._live is not None and self._task is not None:
+            self._bar._live.update(self._task, completed=steps, text=f"{speed}  {shown}")
+        elif time.monotonic() - self._line > 15 or (steps == total and self._said != steps):
+            self._line, self._said = time.monotonic(), steps
+            self._bar.say(f"{self._indent()}{steps:,}/{total:,} steps  {speed}  {shown}  ({share})")
+
+    def _indent(self) -> str:
+        """Which population says it, where several may."""
+        return f"  {self._number + 1}: " if self._bar._at_once > 1 else "  "
 
 
 def _short(steps: float) -> str:

@@ -1,0 +1,94 @@
+"""Populations side by side: the same runs as one after the other, stopped together and saved."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from dac.cli import main
+from dac.experiments.jobs import run_side_by_side, split_cores
+from dac.experiments.paper import Experiment, Method
+from dac.experiments.plan import cells_of, make_plan
+from dac.experiments.reproduce import reproduce
+from dac.runs import Run
+from dac.training.run import Silence
+from dac.types import UsageError
+
+SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
+TWO = Experiment(
+    "two", "Two", "nothing", (("target", (Method("DAC", "dac", SMALL), Method("SAC-Div", "sac-div", SMALL))),), seeds=2
+)
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch):
+    """Other processes find the tests' compilation cache, and what is set for them is gone afterwards."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")
+
+
+def test_side_by_side_is_one_after_the_other(tmp_path):
+    reproduce([TWO], tmp_path / "side", jobs=2, quiet=True)
+    reproduce([TWO], tmp_path / "alone", quiet=True)
+    folders = [sorted((tmp_path / name / "runs").iterdir()) for name in ("side", "alone")]
+    assert [path.name for path in folders[0]] == [path.name for path in folders[1]]
+    for side, alone in zip(*folders, strict=True):
+        assert Run(side).finished
+        assert (side / "metrics.csv").read_bytes() == (alone / "metrics.csv").read_bytes()
+
+
+def test_one_that_fails_ends_the_others_with_its_words(tmp_path):
+    (tmp_path / "runs").write_text("in the way")
+    plan = make_plan(cells_of(TWO), tmp_path, [])
+    assert len(plan.jobs) == 2
+    with pytest.raises(UsageError, match=f"cannot create {tmp_path}/runs/.*: Not a directory"):
+        run_side_by_side(plan.jobs, 2, lambda number: Silence())
+
+
+def test_cores_are_shared_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 2, 5, 6, 9}, raising=False)
+    assert split_cores(2) == [{1, 2}, {5, 6, 9}]
+    assert split_cores(5) == [{1}, {2}, {5}, {6}, {9}]
+    shares = split_cores(7)  # more than there are: some go without one of their own
+    assert len(shares) == 7
+    assert all(shares)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert split_cores(2) == [set(), set()]
+
+
+def test_a_wrong_number_is_refused(tmp_path, capsys):
+    assert main(["reproduce", "fig1-maze", "--jobs", "0", "--out", str(tmp_path / "x")]) == 2
+    assert capsys.readouterr().err == "dac: jobs must be at least 1, not 0\n"
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_stops_all_and_they_save(tmp_path, number):
+    """Killed outright, it leaves nobody behind: they notice, save and end."""
+    command = [sys.executable, "-m", "dac", "reproduce", "fig1-maze", "--scale", "0.09", "--jobs", "2"]
+    command += ["--out", str(tmp_path)]
+    began, log = time.monotonic(), tmp_path / "log.txt"
+    with open(log, "w") as file:
+        process = subprocess.Popen(command, stderr=file, start_new_session=True)
+        while len(list(tmp_path.glob("runs/*/metrics.csv"))) < 2:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() - began < 300
+            time.sleep(0.2)
+        process.send_signal(number)
+        assert process.wait(120) == (-number if number == signal.SIGKILL else 128 + number)
+    runs = [Run(path.parent) for path in tmp_path.glob("runs/*/config.toml")]
+    assert len(runs) == 2
+    while any((run.directory / "lock").exists() for run in runs):
+        assert time.monotonic() - began < 400
+        time.sleep(0.2)
+    for run in runs:
+        assert run.last_checkpoint() > 0
+        assert not run.finished
+    if number != signal.SIGKILL:
+        assert "continue with: dac reproduce fig1-maze" in log.read_text()
