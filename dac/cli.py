@@ -267,12 +267,12 @@ def _video(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from dac.experiments.jobs import share_device
+    from dac.experiments.jobs import share_machine
     from dac.experiments.paper import EXPERIMENTS, find_experiment
     from dac.experiments.reproduce import list_experiments, reproduce
 
     if options.jobs > 1:
-        share_device(options.jobs)  # this process too, whose estimate asks the device
+        share_machine(options.jobs)  # this process too, whose estimate asks the device
     if options.list:
         list_experiments()
         return 0
@@ -285,6 +285,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     command += f" --envs {options.envs}" if options.envs is not None else ""
     command += f" --jobs {options.jobs}" if options.jobs != 1 else ""
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
+    command += " --draw" if options.draw else ""
     reports = reproduce(
         experiments,
         options.out,

@@ -10,11 +10,12 @@ import jax
 import pytest
 
 from dac.cli import main
-from dac.experiments.jobs import run_side_by_side, split_cores
+from dac.experiments.jobs import run_side_by_side, share_machine, split_cores
 from dac.experiments.paper import Experiment, Method
-from dac.experiments.plan import cells_of, make_plan
-from dac.experiments.reproduce import reproduce
+from dac.experiments.plan import Job, cells_of, make_plan
+from dac.experiments.reproduce import PlanBar, reproduce
 from dac.runs import Run
+from dac.training import memory
 from dac.training.run import Silence
 from dac.types import UsageError
 
@@ -30,6 +31,7 @@ def surroundings(monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")
+    monkeypatch.setenv(memory.PROCESSES, "1")
 
 
 def test_side_by_side_is_one_after_the_other(tmp_path):
@@ -67,10 +69,30 @@ def test_a_wrong_number_is_refused(tmp_path, capsys):
     assert not (tmp_path / "x").exists()
 
 
+def test_memory_is_shared_too(monkeypatch):
+    monkeypatch.setattr(memory, "_available_bytes", lambda: 1000)
+    assert memory.host_bytes() == 1000
+    share_machine(4)
+    assert memory.host_bytes() == 250
+
+
+@pytest.mark.parametrize(("at_once", "left"), [(1, "50 min"), (2, "25 min"), (3, "17 min"), (8, "17 min")])
+def test_the_time_left_is_at_least_that_of_the_longest(tmp_path, at_once, left):
+    config = cells_of(TWO)[0].config
+    jobs = [Job(config, tmp_path / name, ("DAC",)) for name in "abcd"]
+    bar = PlanBar(jobs, [1000.0] * 4, quiet=True, at_once=at_once)
+    bar.advance(0, 60, None)  # done
+    shown = bar.advance(1, 0, None)
+    assert shown == f"25% of the plan, about {left} left"
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("everyone", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_stops_all_and_they_save(tmp_path, number):
-    """Killed outright, it leaves nobody behind: they notice, save and end."""
+def test_a_signal_stops_all_and_they_save(tmp_path, number, everyone):
+    """Killed outright, it leaves nobody behind: they notice, save and end. Signals may also go to all at once."""
+    if everyone and number == signal.SIGKILL:
+        pytest.skip("nobody can save then")
     command = [sys.executable, "-m", "dac", "reproduce", "fig1-maze", "--scale", "0.09", "--jobs", "2"]
     command += ["--out", str(tmp_path)]
     began, log = time.monotonic(), tmp_path / "log.txt"
@@ -80,7 +102,7 @@ def test_a_signal_stops_all_and_they_save(tmp_path, number):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() - began < 300
             time.sleep(0.2)
-        process.send_signal(number)
+        (os.killpg if everyone else os.kill)(process.pid, number)
         assert process.wait(120) == (-number if number == signal.SIGKILL else 128 + number)
     runs = [Run(path.parent) for path in tmp_path.glob("runs/*/config.toml")]
     assert len(runs) == 2
@@ -90,5 +112,7 @@ def test_a_signal_stops_all_and_they_save(tmp_path, number):
     for run in runs:
         assert run.last_checkpoint() > 0
         assert not run.finished
+    said = log.read_text()
+    assert "Traceback" not in said
     if number != signal.SIGKILL:
-        assert "continue with: dac reproduce fig1-maze" in log.read_text()
+        assert "dac: stopped; continue with: dac reproduce fig1-maze" in said

@@ -5,9 +5,11 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
 import signal
 import zlib
+from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -242,7 +244,7 @@ def test_films_are_shown_once_and_long_ones_are_linked_from_the_page(tmp_path, m
     (link,) = re.findall(r'href="([^"#]*mp4)"', page)
     assert link == "../my%20runs/long/video.mp4"  # holds as long as both are moved together
     # what they were made with is there as for the paper's experiments
-    assert f"dac train --config {runs / 'long'}/config.toml" in page
+    assert escape(f"dac train --config '{runs / 'long'}/config.toml'") in page
     assert f"dac {dac.__version__}, jax" in page
 
 
@@ -406,6 +408,9 @@ def test_a_hundredth_of_the_maze(tmp_path, capsys):
     assert capsys.readouterr().out == f"{drawn / 'report.html'}\n"
     assert [path.name for path in drawn.parent.iterdir()] == ["fig1-maze"]
     assert (drawn / "visited.png").exists()
-    assert "SAC on maze: nothing yet" in (drawn / "report.html").read_text()
+    page = (drawn / "report.html").read_text()
+    assert "SAC on maze: nothing yet" in page
+    assert escape(shlex.join(["dac", *arguments[:2], "--out", str(drawn.parent)])) in page
+    assert "--draw</code>" in page  # who copies the command does not start to train
     assert main(["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path / "b"), "--from", "nowhere"]) == 2
     assert "no such folder: nowhere" in capsys.readouterr().err

@@ -80,7 +80,7 @@ def check_actions(actions: Any, num: int, size: int) -> Float32[np.ndarray, "env
 
 
 def usable_cores() -> int:
-    """Cores this process may run on: `taskset` and containers leave it fewer than the machine has."""
+    """Cores this process may run on: `taskset` and cpusets leave it fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -11,20 +11,22 @@ import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from dac.experiments.plan import Job
+from dac.training.memory import PROCESSES
 from dac.training.run import Progress, run
 from dac.training.signals import Interrupted, Signals
 from dac.types import UsageError
 
 
-def share_device(count: int) -> None:
-    """Have JAX, where it is not yet in use, take as much of a GPU as it needs and at most this share."""
+def share_machine(count: int) -> None:
+    """Have JAX, where it is not yet in use, take what it needs of a GPU, at most this share; the same for memory."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / count:.3f}")
+    os.environ[PROCESSES] = str(count)
 
 
 def split_cores(count: int) -> list[set[int]]:
@@ -38,7 +40,8 @@ def split_cores(count: int) -> list[set[int]]:
 
 def run_side_by_side(jobs: Sequence[Job], count: int, part: Callable[[int], Progress], command: str = "") -> None:
     """Run every job, `count` at a time. A signal, or one that fails, stops the others too; they save first."""
-    share_device(count)
+    count = min(count, len(jobs))
+    share_machine(count)
     waiting, running, failures = list(enumerate(jobs)), list[_Worker](), list[str]()
     slots = split_cores(count)
 
@@ -61,13 +64,15 @@ def run_side_by_side(jobs: Sequence[Job], count: int, part: Callable[[int], Prog
                     running.remove(worker)
                     slots.append(worker.cores)
                     failures += [] if worker.failure is None else [worker.failure]
-        finally:
+        finally:  # whatever went wrong here, they save, and nobody is left behind
             stop()
+            for worker in running:
+                worker.finish()
         if failures:
             raise UsageError(failures[0])
         if signals.received is not None:
-            again = f", continue with: {command}" if command else ""
-            raise Interrupted(f"stopped; what was trained is saved{again}", signals.received)
+            again = f"; continue with: {command}" if command else ""
+            raise Interrupted(f"stopped{again}", signals.received)
 
 
 class _Worker:
@@ -76,24 +81,23 @@ class _Worker:
     def __init__(self, job: Job, progress: Progress, cores: set[int]):
         self.cores = cores
         self.failure: str | None = None
-        self._progress, self._job, self._ended = progress, job, False
+        self._progress, self._job = progress, job
+        self._asked = self._ended = False
         context = multiprocessing.get_context("spawn")  # a fork of a process that runs JAX may hang
         self.pipe, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(job, theirs, cores))
-        self._process.start()
+        self._process = context.Process(target=_work, args=(job, theirs))
+        with _inherited(cores):
+            self._process.start()
         theirs.close()  # so that the pipe ends when the process does
         progress.__enter__()
 
     def listen(self) -> bool:
         """Pass on what it has to say; False when it has ended."""
-        try:
-            kind, *values = self.pipe.recv()
-        except EOFError:
-            self._process.join()
+        message = self._receive()
+        if message is None:
             self._progress.__exit__(None, None, None)
-            if self.failure is None and not self._ended:
-                self.failure = f"the process of {self._job.directory} ended with code {self._process.exitcode}"
             return False
+        kind, *values = message
         if kind == "announce":
             self._progress.announce(*values)
         elif kind == "update":
@@ -105,21 +109,49 @@ class _Worker:
             self._ended = True
         return True
 
+    def _receive(self) -> tuple[Any, ...] | None:
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):  # the second where it died in the middle of a message
+            self._process.join()
+        code = self._process.exitcode
+        early = self._asked and code == -signal.SIGTERM  # before it had anything to save
+        if self.failure is None and not self._ended and not early:
+            self.failure = f"the process of {self._job.directory} ended with code {code}"
+        return None
+
     def stop(self) -> None:
-        """Ask it, once, to save and end: a second signal would be taken for impatience."""
-        if not self._ended:
-            self._ended = True
+        """Ask it to save and end."""
+        if not self._asked:
+            self._asked = True
             self._process.terminate()
 
+    def finish(self) -> None:
+        """Wait for its end, showing nothing more."""
+        while self._receive() is not None:
+            pass
 
-def _work(job: Job, pipe: Connection, cores: set[int]) -> None:
+
+@contextlib.contextmanager
+def _inherited(cores: set[int]) -> Iterator[None]:
+    """What a process that is started meanwhile gets: its cores, and no Ctrl-C, which is passed on from here."""
+    before = os.sched_getaffinity(0) if cores else set()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        yield
+    finally:
+        if cores:
+            os.sched_setaffinity(0, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _work(job: Job, pipe: Connection) -> None:
     """The other process."""
-    with contextlib.suppress(PermissionError):
-        os.setsid()  # the terminal's Ctrl-C is for the one who started this, who passes it on
-    if cores:
-        os.sched_setaffinity(0, cores)
     from dac.cli import enable_compilation_cache
 
+    Signals.patient = True  # whoever stops a whole group of processes stops this one twice
     enable_compilation_cache()
     sender = _Sender(pipe)
     try:

@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import os
+import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -394,7 +395,7 @@ def _add_films(page: Page, runs: Sequence[Run]) -> None:
         if path in page.films or not path.is_file():
             continue
         page.films.add(path)
-        caption = escape(f"{run.config.algorithm} on {run.config.task}, the best member")
+        caption = escape(f"{run.config.algorithm} on {run.config.task}")
         if path.stat().st_size <= VIDEO_LIMIT:
             source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
             page.add(f'<figure><video controls src="{source}"></video><figcaption>{caption}</figcaption></figure>')
@@ -419,7 +420,7 @@ def _add_provenance(page: Page, runs: Sequence[Run], again: Sequence[str], comma
         rate = summary["agent_steps_per_second"]
         cells = [str(run.directory), made, (versions.get("commit") or "-")[:9], versions.get("device") or "-"]
         rows.append([*cells, f"{summary['seconds']:,.0f} s", "-" if rate is None else f"{rate:,.0f}"])
-    lines = [*again, *(f"dac train --config {row[0]}/config.toml" for row in rows)]
+    lines = [*again, *(f"dac train --config {shlex.quote(f'{row[0]}/config.toml')}" for row in rows)]
     page.add('<details class="raw"><summary>Commands, versions, raw data</summary>')
     page.add(f'<pre class="command">{escape(chr(10).join(lines))}</pre>')
     page.add(table(["run", "versions", "commit", "device", "time", "agent-steps/s"], rows))

@@ -66,15 +66,15 @@ def reproduce(
     runs, problems = find_runs(folders)
     for problem in problems:
         print(f"not counted: {problem}", file=sys.stderr)
-    plan = make_plan([cell for group in cells.values() for cell in group], store, runs)
-    seconds, basis = estimate(plan.jobs, runs)
-    if dry_run or not (quiet or draw):
-        print_plan(plan, seconds, basis)
-    if dry_run:
-        return []
     if not draw:
+        plan = make_plan([cell for group in cells.values() for cell in group], store, runs)
+        seconds, basis = estimate(plan.jobs, runs)
+        if dry_run or not quiet:
+            print_plan(plan, seconds, basis)
+        if dry_run:
+            return []
         _work(plan, seconds, jobs, quiet, command)
-    runs, _ = find_runs(folders if store in folders else [store, *folders])
+        runs, _ = find_runs(folders if store in folders else [store, *folders])
     reports = []
     for experiment in experiments:
         folder = store / experiment.name.replace("/", "-")
@@ -170,12 +170,13 @@ class PlanBar:
         if rate:  # what was guessed gives way to what is measured
             self._seconds[number] = job.agent_steps / rate
         self._steps[number] = steps
-        done, left = 0, 0.0
+        done, left = 0, []
         for job, steps, seconds in zip(self._jobs, self._steps, self._seconds, strict=True):
             wanted = job.config.training.steps - job.done
             done += len(job.config.members()) * (steps - job.done)
-            left += seconds * (1 - min(1.0, (steps - job.done) / max(1, wanted)))
-        time_left = f"about {_duration(left / self._at_once)} left"
+            left.append(seconds * (1 - min(1.0, (steps - job.done) / max(1, wanted))))
+        # side by side they are no sooner done than the longest one
+        time_left = f"about {_duration(max(max(left), sum(left) / self._at_once))} left"
         if self._live is not None:
             self._live.update(self._whole, completed=done, text=time_left)
         return f"{100 * done / max(1, self._total):.0f}% of the plan, {time_left}"

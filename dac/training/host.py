@@ -99,7 +99,8 @@ class HostLoop(AbstractLoop):
         self._frozen = jnp.asarray(self.health.frozen)
         self._good = copy(states)
         # to launch an update's kernels takes as long as a step of MuJoCo: beside it, where the cores have nothing else
-        # to do; a CPU that computes the update itself has
+        # to do; a CPU that computes the update itself has. JAX's context managers (default_matmul_precision, ...) hold
+        # for one thread: around a loop, set jax.config instead
         aside = jax.default_backend() != "cpu"
         self._launcher = ThreadPoolExecutor(1, "dac-launch") if aside else None
 

@@ -11,6 +11,8 @@ from dac.training.schedule import Schedule
 from dac.types import EnvSpec, UsageError, float_dtype, row_size
 
 Place = Literal["auto", "device", "host"]
+PROCESSES = "DAC_PROCESSES"
+"""Names the environment variable that says how many processes share the machine's memory."""
 SHARE = 0.8  # of the free memory; networks, batches and programs need the rest
 
 
@@ -43,6 +45,12 @@ def device_bytes() -> int | None:
 
 
 def host_bytes() -> int | None:
+    """This process's share of the memory that is free."""
+    free = _available_bytes()
+    return None if free is None else free // int(os.environ.get(PROCESSES, "1"))
+
+
+def _available_bytes() -> int | None:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

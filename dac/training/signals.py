@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 
 class Interrupted(KeyboardInterrupt):
@@ -20,6 +20,9 @@ class Interrupted(KeyboardInterrupt):
 
 class Signals:
     """While entered, calls `stop` at the first SIGINT or SIGTERM. Does nothing outside the main thread."""
+
+    patient: ClassVar[bool] = False
+    """Whether a second signal changes nothing: of a process that is stopped by another one, not by a person."""
 
     def __init__(self, stop: Callable[[], None]):
         self._stop = stop
@@ -41,6 +44,8 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.received is not None:
+            if self.patient:
+                return
             os._exit(128 + number)
         self.received = number
         self._stop()
