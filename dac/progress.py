@@ -7,10 +7,21 @@ import time
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from dac.config import RunConfig
+
+
+class Remainder(ProgressColumn):
+    """The task's `text`, as much of it as the terminal has room for: the bar and the time left stay."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=False))  # what could be wrapped gives way first; the text itself is cut
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields["text"]), no_wrap=True, overflow="ellipsis")
 
 
 class ProgressBar:
@@ -27,16 +38,15 @@ class ProgressBar:
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(20),
                 TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
-                TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[values]}"),
+                Remainder(),
                 console=self._console,
             )
-            self._task = self._live.add_task(self._label, total=self._steps, rate="compiling", values="")
+            self._task = self._live.add_task("", total=self._steps, text="compiling")
             self._live.start()
+            self.announce(self._label)
         else:
             print(f"{self._label}: {self._steps:,} steps each", file=sys.stderr, flush=True)
         return self
@@ -52,7 +62,7 @@ class ProgressBar:
         speed = "compiling" if rate is None else f"{rate:,.0f} agent-steps/s"
         text = "  ".join(f"{name} {value:,.1f}" for name, value in values.items())
         if self._live is not None:
-            self._live.update(self._task, completed=steps, rate=speed, values=text)
+            self._live.update(self._task, completed=steps, text=f"{speed}  {text}")
         elif time.monotonic() - self._last_line > 15 or steps == self._steps:
             self._last_line = time.monotonic()
             print(f"  {steps:,}/{self._steps:,} steps  {speed}  {text}", file=sys.stderr, flush=True)

@@ -195,7 +195,8 @@ EXPERIMENTS: dict[str, Experiment] = {
             # at alpha = 1 the clip has no effect: these SACs are those of the other figures
             _on(("maze",), *_CLIPS, _free(SAC)) + _on(SPARSE[:3], *_CLIPS, SAC),
             steps=100_000,
-            note="Clip 1, in multiples of dim A, is plain DAC 0.5, the paper's. A tenth of the paper's steps, a third in the maze.",
+            note="Clip 1, in multiples of dim A, is plain DAC 0.5, the paper's. "
+            "A tenth of the paper's steps, a third in the maze.",
         ),
     )
 }

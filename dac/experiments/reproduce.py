@@ -18,6 +18,7 @@ from dac.experiments.estimate import estimate
 from dac.experiments.jobs import run_side_by_side
 from dac.experiments.paper import EXPERIMENTS, Experiment
 from dac.experiments.plan import Job, Plan, cells_of, find_runs, make_plan
+from dac.progress import Remainder
 from dac.training.run import Silence, run
 from dac.training.signals import Interrupted
 from dac.types import UsageError
@@ -142,9 +143,9 @@ class PlanBar:
         if self._console.is_terminal and not self._quiet:
             self._live = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(20),
                 TextColumn("{task.percentage:3.0f}%"),
-                TextColumn("{task.fields[text]}"),
+                Remainder(),
                 console=self._console,
             )
             self._whole = self._live.add_task("the whole plan", total=self._total, text="")
@@ -194,6 +195,7 @@ class _Part:
         label, live = self._bar.label(self._number), self._bar._live
         self._bar.say(f"{label}: {self._job.directory}")
         if live is not None:
+            label = f"population {self._number + 1}"  # what it is was said
             self._task = live.add_task(label, total=self._job.config.training.steps, text="")
         return self
 
