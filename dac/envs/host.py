@@ -8,8 +8,11 @@ depends on its own seed and its own actions only, so that a member trains alone 
 from __future__ import annotations
 
 import abc
+import contextlib
+import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -79,9 +82,18 @@ def check_actions(actions: Any, num: int, size: int) -> Float32[np.ndarray, "env
     return np.clip(array, -1, 1)
 
 
+CGROUP = Path("/sys/fs/cgroup")
+
+
 def usable_cores() -> int:
-    """Cores this process may run on: `taskset` and cpusets leave it fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores this process may run on: `taskset`, cpusets and containers (`docker --cpus`) leave it fewer than all."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # cgroups v2 and v1
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max": no limit
+            quota, period = (int(word) for name in names for word in (CGROUP / name).read_text().split())
+            if quota > 0:
+                cores = min(cores, math.ceil(quota / period))
+    return max(1, cores)
 
 
 def check_count(name: str, value: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from dac.envs import host
 from dac.envs.host import HostStep, pack_generators, unpack_generators
 from dac.envs.mujoco import (
     HORIZON,
@@ -420,3 +422,21 @@ def test_the_maze_does_not_need_mujoco():
         "import dac.envs.registration; assert 'mujoco' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), ("900000 100000", 8), ("?", 8)]
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_threads_are_as_many_as_the_cores_that_may_be_used(limit, cores, version, monkeypatch, tmp_path):
+    """One per core of the machine would take turns where a container has fewer."""
+    monkeypatch.setattr(host, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    assert host.usable_cores() == 8  # no such file
+    if version == 2:
+        (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    else:
+        (tmp_path / "cpu").mkdir()
+        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(limit.split()[0].replace("max", "-1") + "\n")
+        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert host.usable_cores() == cores
