@@ -1,11 +1,13 @@
 """Compiled programs are kept between runs, and compiled quickly: tests run each of them for a moment only."""
 
 import os
+import signal
 from pathlib import Path
 
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"  # before JAX starts; for subprocesses too
 os.environ.setdefault("MPLBACKEND", "Agg")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C, which tests send
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
