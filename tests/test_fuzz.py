@@ -122,7 +122,7 @@ def invalid_files(draw):
     return text.replace(f'algorithm = "{algorithm}"\n', "")
 
 
-@settings(fuzzing, max_examples=150)
+@settings(fuzzing, max_examples=75)
 @given(invalid_files())
 @example("")
 @example("\xff\xfe")

@@ -20,8 +20,9 @@ from dac.training.run import Silence
 from dac.types import UsageError
 
 SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
+NARROW = SMALL | {"hidden": (8,)}
 TWO = Experiment(
-    "two", "Two", "nothing", (("target", (Method("DAC", "dac", SMALL), Method("SAC-Div", "sac-div", SMALL))),), seeds=2
+    "two", "Two", "nothing", (("target", (Method("SAC", "sac", SMALL), Method("narrow", "sac", NARROW))),), seeds=2
 )
 
 

@@ -202,7 +202,7 @@ def test_the_algorithm_learns_from_reward_plus_bonus():
         assert metrics.keys() - plain.keys() == {"bonus_mean", "bonus_std"}
 
 
-@pytest.mark.parametrize("bonus", ["rnd", "maxent-state"])
+@pytest.mark.parametrize("bonus", [pytest.param("rnd", marks=pytest.mark.slow), "maxent-state"])
 def test_a_bonus_of_scale_zero_changes_nothing(bonus):
     """150 steps of DAC in the maze, with none and with one that pays 0."""
     small = {"bonus_hidden": (8,)} if bonus == "rnd" else {"bonus_window": 60, "bonus_refresh": 40}

@@ -267,7 +267,7 @@ def pendulum_loop_with_its_ring_on_the_host(agent, sched):
 @pytest.mark.parametrize(
     "make",
     [
-        maze_loop,
+        pytest.param(maze_loop, marks=pytest.mark.slow),
         pytest.param(pendulum_loop, marks=pytest.mark.slow),
         pytest.param(pendulum_loop_with_its_ring_on_the_host, marks=pytest.mark.slow),
     ],

@@ -441,7 +441,7 @@ def test_a_time_out_bootstraps_and_a_termination_does_not(terminates):
         assert float(value) == pytest.approx(2.25 / 1.75 if terminates else 2.0, abs=0.02)
 
 
-@pytest.mark.parametrize("envs", [1, 2])
+@pytest.mark.parametrize("envs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_device_loop_and_host_loop_learn_the_same(envs):
     """Rollouts, updates and what they are made of; the last rollout is complete, but nothing acts after it."""
     ppo = PPO(rollout=40, minibatches=4, epochs=3, hidden=(8,), learning_rate=1e-3, total_steps=120.0)

@@ -35,7 +35,7 @@ def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-@pytest.mark.parametrize("envs", [1, 2])
+@pytest.mark.parametrize("envs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_device_loop_and_host_loop_agree_in_the_maze(envs):
     """The same keys, batches and updates: positions agree to float32 rounding, and so do the networks."""
     members = grid([0, 3], {"alpha": [0.5, 1.0]})
