@@ -31,6 +31,24 @@ def mazes(num):
     return make_gymnasium("dac/FourRoomMaze-v0", num)
 
 
+class Paying(gym.Env):
+    """Nothing to see; each step earns what a function of its number says."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, reward):
+        self.steps, self.reward = 0, reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), self.reward(self.steps), False, False, {}
+
+
 def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
@@ -88,23 +106,13 @@ def test_updates_launched_by_another_thread_are_the_same(host_replay, monkeypatc
 
 
 def test_an_environment_that_breaks_leaves_the_launched_update_complete(monkeypatch):
-    class Breaks(gym.Env):
-        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-        steps = 0
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return np.zeros(2, np.float32), {}
-
-        def step(self, action):
-            self.steps += 1
-            if self.steps == 70:
-                raise ValueError("out of coffee")
-            return np.zeros(2, np.float32), 0.0, False, False, {}
+    def reward(step):
+        if step == 70:
+            raise ValueError("out of coffee")
+        return 0.0
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    loop = HostLoop(tiny(), lambda n: make_gymnasium(Breaks, n), grid([0], {}), schedule())
+    loop = HostLoop(tiny(), lambda n: make_gymnasium(lambda: Paying(reward), n), grid([0], {}), schedule())
     with pytest.raises(ValueError, match="out of coffee"):
         loop.advance(100)
     assert int(loop._clock) == loop.step + 1 == 70  # the update of the step that broke is there, and no other
@@ -140,20 +148,10 @@ def test_the_ring_holds_observations_before_the_reset():
 
 
 def test_a_bad_reward_names_the_step():
-    class Broken(gym.Env):
-        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-        steps = 0
+    def reward(step):
+        return float("nan") if step == 7 else 0.0
 
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return np.zeros(2, np.float32), {}
-
-        def step(self, action):
-            self.steps += 1
-            return np.zeros(2, np.float32), float("nan") if self.steps == 7 else 0.0, False, False, {}
-
-    loop = HostLoop(tiny(), lambda n: make_gymnasium(Broken, n), grid([0], {}), schedule())
+    loop = HostLoop(tiny(), lambda n: make_gymnasium(lambda: Paying(reward), n), grid([0], {}), schedule())
     with pytest.raises(UsageError, match="step 7"):
         loop.advance(20)
     loop.close()
