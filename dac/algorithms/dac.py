@@ -49,6 +49,8 @@ class DAC(AbstractOffPolicy[DACState]):
     """Discount factor."""
     learning_rate: float = number(3e-4, 0, 1)
     """Adam's step size, for every network."""
+    ratio_rate: float = number(1.0, 0)
+    """Adam's step size for the ratio network, in multiples of the others'."""
     tau: float = number(0.005, 0, 1)
     """Rate of the moving average that makes the target value network."""
     clip: float = number(1.0, 0)
@@ -152,7 +154,7 @@ class DAC(AbstractOffPolicy[DACState]):
             critics=state.critics.descend(grad_q, self.learning_rate),
             value=value,
             value_target=moving_average(state.value_target, value.model, self.tau),
-            ratio=state.ratio.descend(grad_ratio, self.learning_rate),
+            ratio=state.ratio.descend(grad_ratio, self.ratio_rate * self.learning_rate),
             mixing=self._adapt(state, obs, at_pi, raw_at_q, action_size),
             vae=vae,
         )

@@ -139,7 +139,8 @@ def reference_update(algorithm, state, batch, key, action_q):
     losses = {"policy": policy_loss, "value": value_loss, "critics": critics_loss, "ratio": ratio_loss}
     for name, loss in losses.items():
         model = getattr(state, name).model
-        adam = optax.adam(algorithm.learning_rate)
+        rate = algorithm.ratio_rate if name == "ratio" else 1.0
+        adam = optax.adam(rate * algorithm.learning_rate)
         updates, _ = adam.update(jax.grad(loss)(model), adam.init(model), model)
         new[name] = optax.apply_updates(model, updates)
     target = jax.tree.map(lambda t, v: 0.995 * t + 0.005 * v, state.value_target, new["value"])
@@ -149,7 +150,7 @@ def reference_update(algorithm, state, batch, key, action_q):
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.8, 1 - 1e-13])
 def test_update_against_the_equations_written_out(x64, alpha):
     """One update of every network; the last alpha is SAC's, where R itself can still be computed."""
-    algorithm = DAC(alpha=alpha, beta=0.5, gamma=0.9, learning_rate=1e-3, hidden=(8, 8))
+    algorithm = DAC(alpha=alpha, beta=0.5, gamma=0.9, learning_rate=1e-3, ratio_rate=0.3, hidden=(8, 8))
     state = algorithm.init(jax.random.key(5), SPEC)
     batch, key = make_batch(7, size=6), jax.random.key(11)
     new, target = reference_update(algorithm, state, batch, key, batch.action)
