@@ -267,6 +267,14 @@ def test_two_seeds_beat_nobody():
         assert "probability of improvement 1.00 [1.00, 1.00]" in text
 
 
+def test_a_verdict_on_what_is_not_complete_says_so():
+    whole, part = curves_of([[5, 6, 7]] * 3), curves_of([[1, 2, 3]], "SAC")
+    ((_, text),) = verdicts([whole, part], "return")
+    assert text.endswith("[1.00, 1.00]; SAC so far: 20 of 60 steps")
+    ((_, text),) = verdicts([whole, curves_of([[1, 2]] * 3, "SAC")], "return")
+    assert text.endswith("[1.00, 1.00]; SAC so far: 2 of 3 seeds")
+
+
 def test_returns_that_are_not_finite_are_left_out():
     found = curves_of([[1, 2, np.nan], [np.inf, 4, np.nan], [np.nan] * 3])
     assert (found.best().mean, found.best().index) == (4, 1)

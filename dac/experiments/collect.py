@@ -36,9 +36,12 @@ class Curves:
 
     def missing(self) -> str | None:
         """What is not there yet, in words."""
+        so_far = self.so_far() if self.seeds else "nothing yet"
+        return so_far and f"{self.name} on {self.cell.task}: {so_far}"
+
+    def so_far(self) -> str | None:
+        """How much of it there is, in words; None if that is all."""
         wanted, training = len(self.cell.config.seeds), self.cell.config.training
-        if not self.seeds:
-            return f"{self.name} on {self.cell.task}: nothing yet"
         parts = []
         if len(self.seeds) < wanted:
             parts.append(f"{len(self.seeds)} of {wanted} seeds")
@@ -46,7 +49,7 @@ class Curves:
         last = int(self.steps[-1]) if len(self.steps) else 0
         if last < training.steps - training.eval_every:
             parts.append(f"{last:,} of {training.steps:,} steps")
-        return f"{self.name} on {self.cell.task}: {', '.join(parts)}" if parts else None
+        return ", ".join(parts) or None
 
     def frozen(self) -> str | None:
         """Which seeds were no longer finite and stand still, in words: what they did later is not learnt."""

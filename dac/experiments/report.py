@@ -231,6 +231,8 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
         if measure == "visited":
             times = ratio_interval(subject.scores(measure), other.scores(measure))
             interval += f"; {_interval(*times)} times as many cells"
+        # what is not complete may still get better
+        interval += "".join(f"; {found.name} so far: {line}" for found in (subject, other) if (line := found.so_far()))
         if not _can_differ(len(subject.scores(measure)), len(other.scores(measure))):
             lines.append(("unsure", f"too few seeds to tell {subject.name} and {other.name} apart: {interval}"))
         elif low > 0.5:
