@@ -52,10 +52,10 @@ def contents(plan):
 
 
 def test_every_experiment_of_the_paper_can_be_planned():
-    names = (
-        "fig1-maze fig2-sparse fig3-divergence fig4-delayed fig5-adaptation fig6-q-speed table-sparse table-delayed "
-    )
-    names += "table-state-exploration table-other-algorithms ablation-c ablation-beta ablation-js ablation-clip"
+    names = """
+        fig1-maze fig2-sparse fig3-divergence fig4-delayed fig5-adaptation fig6-q-speed table-sparse table-delayed
+        table-state-exploration table-other-algorithms ablation-c ablation-beta ablation-js ablation-clip fast-start
+    """
     assert list(EXPERIMENTS) == names.split()
     for whole in EXPERIMENTS.values():
         cells = cells_of(whole)
