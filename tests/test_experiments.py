@@ -9,7 +9,7 @@ import pytest
 from dac.demo import main as demo
 from dac.experiments.collect import Shelf, far_room
 from dac.experiments.figures import visited_curve
-from dac.experiments.paper import EXPERIMENTS
+from dac.experiments.paper import EXPERIMENTS, find_experiment
 from dac.experiments.plan import cells_of, find_runs
 from dac.experiments.report import result_table, verdicts
 from dac.experiments.stats import mean_interval, ratio_interval
@@ -106,15 +106,60 @@ def test_the_other_published_numbers_are_those_of_the_raw_data():
         assert len(last) == 10
         assert f"{np.mean(last):.0f} ± {np.std(last):.0f}" in quoted
     cheetah = Run(results / "halfcheetah").metrics
-    assert cheetah["step"][-1, 0] == 110_000
+    assert cheetah["step"][-1, 0] == 300_000
     for members in (slice(0, 5), slice(5, 10)):
         assert f" {cheetah['return'][-1, members].mean():.0f}" in quoted
-    assert cheetah["return"][-1].min() > 3900
+    assert cheetah["return"][-1].min() > 6500
     pendulum = Run(results / "pendulum").metrics
     for members in (slice(0, 5), slice(5, 10)):
         means = pendulum["return"][:, members].mean(axis=1)
         assert f"{means[-1]:.1f}" in quoted
         assert (means[pendulum["step"][:, 0] >= 8000] > -200).all()
+
+
+def test_the_published_sparse_numbers_are_those_of_the_raw_data():
+    """The tables of results/README.md: Figure 2 and the ablation of the clip."""
+    results = Path(__file__).parents[1] / "results"
+    quoted = (results / "README.md").read_text()
+    shelf = Shelf(find_runs([results])[0])
+
+    def rows(name):
+        return [shelf.gather(cell) for cell in cells_of(find_experiment(name))]
+
+    for task in ("SparseHalfCheetah", "SparseHopper"):
+        (line,) = (line for line in quoted.splitlines() if line.startswith(f"| {task} |") and "±" in line)
+        for found in rows(f"fig2-sparse/{task}"):
+            scores = found.scores("return")
+            mean, low, high = mean_interval(scores)
+            assert f"| {mean:.1f} ± {scores.std():.1f} [{low:.1f}, {high:.1f}] |" in line
+    for task, measure in (
+        ("maze", "visited"),
+        *((f"Sparse{r}", "return") for r in ("HalfCheetah", "Hopper", "Walker2d")),
+    ):
+        (line,) = (line for line in quoted.splitlines() if line.startswith(f"| {task}") and "±" not in line)
+        for found in rows(f"ablation-clip/{task}"):
+            assert found.missing() is None
+            mean, low, high = mean_interval(found.scores(measure))
+            assert f"| {mean:.0f} |" in line or f"| {mean:.0f} [{low:.0f}, {high:.0f}] |" in line
+
+
+def test_the_log_of_what_was_tried_is_that_of_the_raw_data():
+    """docs/reproduction.md: mean return at 60,000 steps, and the best after 10,000, of each setting that was tried."""
+    root = Path(__file__).parents[1]
+    quoted = (root / "docs" / "reproduction.md").read_text()
+    cells = 0
+    for folder in ("alpha-clip-beta", "ratio-rate", "late"):
+        run = Run(root / "results" / "sparse" / "start" / folder)
+        members: dict[tuple, list[int]] = {}
+        for index, member in enumerate(run.members):
+            members.setdefault(tuple(sorted(member.hyper.items())), []).append(index)
+        late = run.metrics["step"][:, 0] > 10_000
+        for group in members.values():
+            mean = run.metrics["return"][:, group].mean(axis=1)
+            text = f"{mean[-1]:.0f} ({mean[late].max():.0f})"
+            assert f"| {text} |" in quoted or f"| **{text}** |" in quoted
+            cells += 1
+    assert cells == 18 + 9 + 2
 
 
 def test_the_published_baselines_are_those_of_the_raw_data():
