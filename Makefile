@@ -38,6 +38,7 @@ bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matri
 	$(BIN)/python bench/maze.py
 	$(BIN)/python bench/robots.py
 	$(BIN)/python bench/replay.py
+	$(BIN)/python bench/heap.py
 	$(BIN)/python bench/checkpoints.py
 	$(BIN)/python bench/compare.py
 	PYTHONPATH=. .bench-venv/bin/python bench/peers_train.py

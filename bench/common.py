@@ -17,6 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dac.training.memory import keep_freed_memory
+
+keep_freed_memory()  # as every run does, before JAX starts its threads
+
 FLOPS_PER_UPDATE = 916e6
 """Multiplications and additions of one DAC update at HalfCheetah's shapes (17 / 6, 2 x 256, batch 256), counted with
 every loss doing its own forward and backward pass: 3 passes for each of V, pi, Q1, Q2 and both uses of R, a forward

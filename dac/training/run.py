@@ -22,7 +22,7 @@ from dac.training.evaluate import Moment
 from dac.training.health import find_warnings
 from dac.training.host import HostLoop
 from dac.training.lock import Lock
-from dac.training.memory import Place, describe_replay, place_replay
+from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay
 from dac.training.record import CONFIG, Note, Recorder, choose_directory, make_directory
 from dac.training.signals import Interrupted, Signals
 from dac.types import UsageError
@@ -122,6 +122,7 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
 def run(config: RunConfig, directory: Path, progress: Progress, *, resuming: bool = False) -> Run:
     """Train to the end, evaluating, recording and saving on the way."""
     started = time.perf_counter()
+    keep_freed_memory()
     loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
     try:
         make_directory(directory)

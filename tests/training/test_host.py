@@ -1,6 +1,10 @@
 """The host loop: the same as the device loop, the same from either replay, reproducible, and it learns."""
 
 import csv
+import os
+import platform
+import subprocess
+import sys
 
 import gymnasium as gym
 import jax
@@ -227,6 +231,37 @@ def test_a_replay_that_fits_nowhere_is_refused_with_the_figures():
     assert place_replay("host", 3, small, spec, on_host=True) == "host"
     with pytest.raises(UsageError, match="needs"):
         place_replay("host", 3, small, spec, on_host=False)
+
+
+PAGES = """
+import ctypes, resource, threading
+from dac.training.memory import keep_freed_memory
+kept, libc = keep_freed_memory(), ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+def work():
+    for _ in range(20):
+        block = ctypes.c_void_p(libc.malloc(2**26))
+        ctypes.memset(block, 1, 2**26)
+        libc.free(block)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+thread = threading.Thread(target=work)  # as XLA's
+thread.start()
+thread.join()
+print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc")
+def test_freed_memory_is_kept_for_the_next_update():
+    """Pages the system hands out for twenty blocks one after the other: once, not twenty times."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    pages = {}
+    for variables in ({}, {"MALLOC_TOP_PAD_": "131072"}):  # the latter is glibc's default: whoever sets it is obeyed
+        command = [sys.executable, "-c", PAGES]
+        done = subprocess.run(command, env=clean | variables, capture_output=True, text=True, check=True)
+        kept, count = done.stdout.split()
+        pages[int(kept)] = int(count)
+    assert pages[1] < pages[0] / 5
 
 
 def test_visits_are_counted_once_per_cell():
