@@ -77,7 +77,7 @@ class DeviceLoop(AbstractLoop):
             self._algorithms, self._keys
         )
         self.health = Health(self.members, on_nan)
-        self._frozen = jnp.asarray(self.health.frozen)
+        self._frozen = self.health.mask
         self._good = copy(self._carry.state)
 
     @property
@@ -109,7 +109,7 @@ class DeviceLoop(AbstractLoop):
 
     def _replace_states(self, states: PyTree) -> None:
         self._carry = dataclasses.replace(self._carry, state=states)
-        self._frozen = jnp.asarray(self.health.frozen)
+        self._frozen = self.health.mask
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
         return name_leaves(copy(self._without_ring()))
@@ -124,7 +124,7 @@ class DeviceLoop(AbstractLoop):
         self._carry = dataclasses.replace(carry, ring=jnp.asarray(ring))
         self.step = step
         self._good = copy(self._carry.state)
-        self._frozen = jnp.asarray(self.health.frozen)
+        self._frozen = self.health.mask
 
     @property
     def restores_exactly(self) -> bool:
@@ -190,7 +190,7 @@ def _one_step(
     algorithm: AbstractAlgorithm,
     key: PRNGKey,
     carry: Carry,
-    frozen: Bool[Array, ""],
+    frozen: Bool[Array, ""] | None,
     step: Int[Array, ""],
 ) -> Carry:
     spec = env.spec
@@ -225,7 +225,7 @@ def _chunk(
     algorithms: AbstractAlgorithm,
     keys: Key[Array, " member"],
     carry: Carry,
-    frozen: Bool[Array, " member"],
+    frozen: Bool[Array, " member"] | None,
     step: Int[Array, ""],
     env: AbstractDeviceEnv,
     schedule: Schedule,
@@ -251,11 +251,17 @@ def _run_chunk(*arguments: Any, length: int) -> Carry:
 
 @functools.partial(jax.jit, static_argnums=4, donate_argnums=1)
 def _refresh(
-    algorithms: AbstractAlgorithm, carry: Carry, frozen: Bool[Array, " member"], stored: Int[Array, ""], spec: EnvSpec
+    algorithms: AbstractAlgorithm,
+    carry: Carry,
+    frozen: Bool[Array, " member"] | None,
+    stored: Int[Array, ""],
+    spec: EnvSpec,
 ) -> Carry:
     """Outside the scan: a branch inside it that reads a whole ring would have the ring copied at every step."""
 
-    def one(algorithm: AbstractOffPolicy, carry: Carry, frozen: Bool[Array, ""], stored: Int[Array, ""]) -> Carry:
+    def one(
+        algorithm: AbstractOffPolicy, carry: Carry, frozen: Bool[Array, ""] | None, stored: Int[Array, ""]
+    ) -> Carry:
         assert carry.ring is not None
         positions = window_positions(carry.ring.shape[0], algorithm.refresh_window, stored)
         state = refresh(algorithm, carry.state, replay.gather(carry.ring, positions), stored, spec)

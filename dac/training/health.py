@@ -43,6 +43,11 @@ class Health:
     def frozen(self) -> Bool[np.ndarray, " member"]:
         return np.isin(np.arange(len(self.members)), list(self.failures))
 
+    @property
+    def mask(self) -> Bool[Array, " member"] | None:
+        """`frozen`, for a program; None while nobody is, since the program that need not look is faster."""
+        return jnp.asarray(self.frozen) if self.failures else None
+
     def freeze(self, index: int, step: int, cause: str) -> None:
         """Take note of a failure; an error if the run is to stop at the first, or if no member is left."""
         line = f"member {index} ({self.members[index].label()}): {cause}, found at step {step}"
@@ -87,9 +92,9 @@ def keep(frozen: Bool[Array, " member"], old: PyTree, new: PyTree) -> PyTree:
     return jax.tree.map(lambda o, n: jnp.where(frozen.reshape(-1, *[1] * (n.ndim - 1)), o, n), old, new)
 
 
-def unless_frozen(frozen: Bool[Array, ""], old: PyTree, new: PyTree) -> PyTree:
-    """`keep`, for one member; fuses with the optimiser's own pass over the parameters."""
-    return jax.tree.map(lambda o, n: jnp.where(frozen, o, n), old, new)
+def unless_frozen(frozen: Bool[Array, ""] | None, old: PyTree, new: PyTree) -> PyTree:
+    """`keep`, for one member and inside a program; None where nobody is frozen."""
+    return new if frozen is None else jax.tree.map(lambda o, n: jnp.where(frozen, o, n), old, new)
 
 
 WARNINGS = {

@@ -96,7 +96,7 @@ class HostLoop(AbstractLoop):
         self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
         self.health = Health(self.members, on_nan)
         self._check_observations(self._obs)
-        self._frozen = jnp.asarray(self.health.frozen)
+        self._frozen = self.health.mask
         self._good = copy(states)
         # to launch an update's kernels takes as long as a step of MuJoCo: beside it, where the cores have nothing else
         # to do; a CPU that computes the update itself has. JAX's context managers (default_matmul_precision, ...) hold
@@ -216,7 +216,7 @@ class HostLoop(AbstractLoop):
                 self.health.freeze(int(index), step, f"the {name} of step {step} must be finite; got {bad}")
         np.nan_to_num(packed, copy=False, posinf=0, neginf=0)
         np.nan_to_num(self._obs, copy=False, posinf=0, neginf=0)
-        self._frozen = jnp.asarray(self.health.frozen)
+        self._frozen = self.health.mask
 
     def _check_observations(self, obs: np.ndarray) -> None:
         for index in np.flatnonzero(~np.isfinite(obs).all(axis=(1, 2))):
@@ -224,7 +224,7 @@ class HostLoop(AbstractLoop):
 
     def _replace_states(self, states: PyTree) -> None:
         self._state = tuple(jax.tree.leaves(states))
-        self._frozen = jnp.asarray(self.health.frozen)
+        self._frozen = self.health.mask
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
         tree = self._saved()
