@@ -146,20 +146,59 @@ def test_the_published_sparse_numbers_are_those_of_the_raw_data():
 def test_the_log_of_what_was_tried_is_that_of_the_raw_data():
     """docs/reproduction.md: mean return at 60,000 steps, and the best after 10,000, of each setting that was tried."""
     root = Path(__file__).parents[1]
-    quoted = (root / "docs" / "reproduction.md").read_text()
-    cells = 0
-    for folder in ("alpha-clip-beta", "ratio-rate", "late"):
-        run = Run(root / "results" / "sparse" / "start" / folder)
-        members: dict[tuple, list[int]] = {}
+    lines = (root / "docs" / "reproduction.md").read_text().replace("**", "").splitlines()
+    start = root / "results" / "sparse" / "start"
+
+    def cell(folder, **hyper):
+        run = Run(start / folder)
+        group = [i for i, member in enumerate(run.members) if all(member.hyper[n] == v for n, v in hyper.items())]
+        mean = run.metrics["return"][:, group].mean(axis=1)
+        assert len(group) == len(run.config.seeds)
+        return f"{mean[-1]:.0f} ({mean[run.metrics['step'][:, 0] > 10_000].max():.0f})"
+
+    def row(name, *cells):
+        assert f"| {name} | {' | '.join(cells)} |" in lines
+
+    for alpha in (0.1, 0.2, 0.3):
+        grid = [(beta, clip) for beta in (0.02, 0.005) for clip in (1, 2, 4)]
+        row(f"alpha {alpha}", *(cell("alpha-clip-beta", alpha=alpha, beta=b, clip=c) for b, c in grid))
+    for name, rate in (("1000 random steps", 1), ("the same, ratio rate 0.3", 0.3), ("the same, ratio rate 3", 3)):
+        row(name, *(cell("ratio-rate", ratio_rate=rate, clip=clip) for clip in (1, 4, np.inf)))
+    late = [cell("late", clip=clip) for clip in (1, np.inf)]
+    row("10,000 random steps, updates after them", late[0], "-", late[1])
+    text = " ".join(lines)
+    assert f"at 0.3 {cell('alpha', alpha=0.3, clip=1)} with clip 1 and {cell('alpha', alpha=0.3, clip=np.inf)}" in text
+    assert f"at 0.8 {cell('alpha', alpha=0.8, clip=1)} and {cell('alpha', alpha=0.8, clip=np.inf)}" in text
+    assert f"at 1 (SAC) {cell('alpha', alpha=1, clip=1)}" in text
+
+
+def test_the_quoted_entropies_are_those_of_the_raw_data():
+    """docs/reproduction.md: of members without a return since 15,000 steps, how many have found it an evaluation on?"""
+    root = Path(__file__).parents[1]
+    quoted = " ".join((root / "docs" / "reproduction.md").read_text().split())
+    sparse = root / "results" / "sparse"
+    folders = [*sorted((sparse / "start").iterdir()), sparse / "halfcheetah-clips", sparse / "halfcheetah"]
+    entropies, found = [], []
+    for folder in folders:
+        run = Run(folder)
+        metrics = run.metrics
         for index, member in enumerate(run.members):
-            members.setdefault(tuple(sorted(member.hyper.items())), []).append(index)
-        late = run.metrics["step"][:, 0] > 10_000
-        for group in members.values():
-            mean = run.metrics["return"][:, group].mean(axis=1)
-            text = f"{mean[-1]:.0f} ({mean[late].max():.0f})"
-            assert f"| {text} |" in quoted or f"| **{text}** |" in quoted
-            cells += 1
-    assert cells == 18 + 9 + 2
+            if folder.name == "alpha" and (member.hyper["alpha"], member.hyper["clip"]) == (1, np.inf):
+                continue  # the same to the bit as with clip 1
+            rows = (metrics["step"][:, index] >= 15_000) & (metrics["step"][:, index] <= 100_000)
+            returns, entropy, frozen = (metrics[name][rows, index] for name in ("return", "policy_entropy", "frozen"))
+            for now in range(len(returns) - 1):
+                if returns[now] > 0 or frozen[now + 1]:
+                    break
+                entropies.append(entropy[now])
+                found.append(returns[now + 1] > 500)
+    counts = {}
+    for low, high in ((3, 5), (0, 3), (-5, 0), (-15, -5), (-50, -15)):
+        inside = (np.array(entropies) > low) & (np.array(entropies) <= high)
+        counts[low] = f"in {np.array(found)[inside].sum()} of {inside.sum()}"
+    assert f"above 3 {counts[3]} cases, between 0 and 3 {counts[0]}" in quoted
+    for low, words in ((-5, "between -5 and 0"), (-15, "between -15 and -5"), (-50, "between -50 and -15")):
+        assert f"{words} {counts[low]}" in quoted
 
 
 def test_the_published_baselines_are_those_of_the_raw_data():

@@ -273,6 +273,9 @@ def test_a_verdict_on_what_is_not_complete_says_so():
     assert text.endswith("[1.00, 1.00]; SAC so far: 20 of 60 steps")
     ((_, text),) = verdicts([whole, curves_of([[1, 2]] * 3, "SAC")], "return")
     assert text.endswith("[1.00, 1.00]; SAC so far: 2 of 3 seeds")
+    # what the other has not had the time for does not count
+    ((_, text),) = verdicts([curves_of([[1, 1, 1], [2, 2, 2], [9, 9, 9]]), curves_of([[5, 5, 5]], "SAC")], "return")
+    assert "improvement 0.00 [0.00, 0.00]; SAC so far: 20 of 60 steps" in text
 
 
 def test_returns_that_are_not_finite_are_left_out():

@@ -48,8 +48,8 @@ class DAC(AbstractOffPolicy[DACState]):
     gamma: float = number(0.99, 0, 1)
     """Discount factor."""
     learning_rate: float = number(3e-4, 0, 1)
-    """Adam's step size, for every network."""
-    ratio_rate: float = number(1.0, 0)
+    """Adam's step size, for every network but as ratio_rate says."""
+    ratio_rate: float = number(1.0, 0, 100)
     """Adam's step size for the ratio network, in multiples of the others'."""
     tau: float = number(0.005, 0, 1)
     """Rate of the moving average that makes the target value network."""

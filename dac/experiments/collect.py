@@ -65,6 +65,13 @@ class Curves:
     def has(self, measure: str) -> bool:
         return bool(self.seeds) and measure in self.values and bool(np.isfinite(self.values[measure]).any())
 
+    def until(self, step: int) -> Curves:
+        """The first part of it, for a fair comparison with what has not come further."""
+        rows = self.steps <= step
+        return dataclasses.replace(
+            self, steps=self.steps[rows], values={name: values[rows] for name, values in self.values.items()}
+        )
+
     def best(self) -> MaxAverage:
         """The paper's max average return."""
         returns = self.values["return"]

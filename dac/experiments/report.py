@@ -213,7 +213,7 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
             if subject is None or found is subject:
                 row.append("-")
             else:
-                row.append(_interval(*probability_of_improvement(subject.scores(measure), scores)))
+                row.append(_interval(*probability_of_improvement(*_scores_of_both(subject, found, measure))))
             rows.append(row)
     return header, rows
 
@@ -226,14 +226,14 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
     for other in methods[1:]:
         if not other.has(measure) or len(other.scores(measure)) < 2:
             continue
-        p, low, high = probability_of_improvement(subject.scores(measure), other.scores(measure))
+        ours, theirs = _scores_of_both(subject, other, measure)
+        p, low, high = probability_of_improvement(ours, theirs)
         interval = f"probability of improvement {_interval(p, low, high)}"
         if measure == "visited":
-            times = ratio_interval(subject.scores(measure), other.scores(measure))
-            interval += f"; {_interval(*times)} times as many cells"
+            interval += f"; {_interval(*ratio_interval(ours, theirs))} times as many cells"
         # what is not complete may still get better
         interval += "".join(f"; {found.name} so far: {line}" for found in (subject, other) if (line := found.so_far()))
-        if not _can_differ(len(subject.scores(measure)), len(other.scores(measure))):
+        if not _can_differ(len(ours), len(theirs)):
             lines.append(("unsure", f"too few seeds to tell {subject.name} and {other.name} apart: {interval}"))
         elif low > 0.5:
             lines.append(("good", f"{subject.name} beats {other.name}: {interval}"))
@@ -242,6 +242,12 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
         else:
             lines.append(("unsure", f"{subject.name} and {other.name} cannot be told apart: {interval}"))
     return lines
+
+
+def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
+    """What two methods are compared by: over the steps that both have made, or one gets more chances for a maximum."""
+    common = min(subject.steps[-1], other.steps[-1])
+    return subject.until(common).scores(measure), other.until(common).scores(measure)
 
 
 def _can_differ(ours: int, theirs: int) -> bool:
@@ -257,7 +263,7 @@ def _legend(experiment: Experiment) -> str:
         "Max average return: the largest mean over seeds of one deterministic episode, ± the standard deviation over "
         "seeds at that time, as in the paper. Last tenth: each seed's mean over the last tenth of its evaluations. "
         "Intervals: 95% bootstrap over seeds. P(first is better): a random seed of the first method "
-        "against a random seed of this one."
+        "against a random seed of this one, over the steps that both have made."
     )
 
 
