@@ -73,9 +73,9 @@ def keep_freed_memory() -> bool:
     """Have the C library keep what is freed, for the next update, which asks for the same again; whether it will.
 
     XLA allocates the intermediate results of an update anew each time, in a thread of its own. glibc gives such blocks
-    back to the system, which hands out empty pages one by one when they are touched again: 17,000 in every update of 10
-    members, a fifth of the time. So large blocks come from the heap, the heap does not shrink below 2 GiB, and there is
-    one for all threads, since only the first has no bound. Whoever sets malloc's own variables knows better.
+    back to the system, which hands out empty pages one by one when they are touched again: 38,000 in every step of 10
+    members, two fifths of the time. So large blocks come from the heap, the heap does not shrink below 2 GiB, and there
+    is one for all threads, since only the first has no bound. Whoever sets malloc's own variables knows better.
     """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return False
