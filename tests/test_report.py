@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -276,6 +277,10 @@ def test_a_verdict_on_what_is_not_complete_says_so():
     # what the other has not had the time for does not count
     ((_, text),) = verdicts([curves_of([[1, 1, 1], [2, 2, 2], [9, 9, 9]]), curves_of([[5, 5, 5]], "SAC")], "return")
     assert "improvement 0.00 [0.00, 0.00]; SAC so far: 20 of 60 steps" in text
+    # nothing to compare yet: the first evaluation of one is before that of the other
+    early = dataclasses.replace(part, steps=np.array([10]))
+    assert verdicts([whole, early], "return") == []
+    assert [row[-1] for row in result_table(TARGET, [whole, early])[1]] == ["-", "-"]
 
 
 def test_returns_that_are_not_finite_are_left_out():

@@ -210,23 +210,22 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
             if "reached the far room" in header:
                 entered = None if found.first_visit is None else far_room(found.first_visit) >= 0
                 row.append("-" if entered is None else f"{entered.sum()} of {len(entered)}")
-            if subject is None or found is subject:
-                row.append("-")
-            else:
-                row.append(_interval(*probability_of_improvement(*_scores_of_both(subject, found, measure))))
+            both = None if subject is None or found is subject else _scores_of_both(subject, found, measure)
+            row.append("-" if both is None else _interval(*probability_of_improvement(*both)))
             rows.append(row)
     return header, rows
 
 
 def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
     """The first method against each other one: a class for the page, and a sentence."""
-    if not methods or not methods[0].has(measure) or len(methods[0].scores(measure)) < 2:
+    if not methods or not methods[0].has(measure):
         return []
     subject, lines = methods[0], []
     for other in methods[1:]:
-        if not other.has(measure) or len(other.scores(measure)) < 2:
+        both = _scores_of_both(subject, other, measure) if other.has(measure) else None
+        if both is None or min(map(len, both)) < 2:
             continue
-        ours, theirs = _scores_of_both(subject, other, measure)
+        ours, theirs = both
         p, low, high = probability_of_improvement(ours, theirs)
         interval = f"probability of improvement {_interval(p, low, high)}"
         if measure == "visited":
@@ -244,10 +243,14 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
     return lines
 
 
-def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
-    """What two methods are compared by: over the steps that both have made, or one gets more chances for a maximum."""
+def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """What two methods are compared by: over the steps that both have made, or one gets more chances for a maximum.
+
+    None where one has nothing to show by then, being evaluated less often.
+    """
     common = min(subject.steps[-1], other.steps[-1])
-    return subject.until(common).scores(measure), other.until(common).scores(measure)
+    ours, theirs = subject.until(common), other.until(common)
+    return (ours.scores(measure), theirs.scores(measure)) if ours.has(measure) and theirs.has(measure) else None
 
 
 def _can_differ(ours: int, theirs: int) -> bool:

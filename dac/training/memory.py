@@ -1,4 +1,4 @@
-"""How much memory the replay needs, and where it fits: asked before anything is allocated."""
+"""How much memory the replay needs, and where it fits, asked before anything is allocated; and what is freed, kept."""
 
 from __future__ import annotations
 
