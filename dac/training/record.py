@@ -270,8 +270,8 @@ def _commit() -> str | None:
 
 
 def _cell(value: Any) -> Any:
-    """Floats in the shortest form that reads back exactly."""
-    return repr(value.item()) if isinstance(value, np.floating) else value
+    """Floats in the shortest form that reads back exactly at their own precision: a float32 needs 9 digits, not 17."""
+    return str(value) if isinstance(value, np.floating) else value
 
 
 def _plain(value: Any) -> Any:
