@@ -1,5 +1,6 @@
 """The command line as a user meets it: one run from start to finish, and one line for every mistake."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -34,6 +35,8 @@ def test_a_run_directory_is_complete(finished):
     np.testing.assert_array_equal(metrics["alpha"][0], [0.5, 0.5, 1.0, 1.0])
     assert np.isnan(metrics["q_mean"][0]).all()
     assert np.isfinite(metrics["q_mean"][1:]).all()
+    with open(finished / "metrics.csv", newline="") as file:  # every digit that a float32 has, and no more
+        assert all(str(np.float32(row["q_mean"])) == row["q_mean"] for row in csv.DictReader(file))
     summary = run.summary
     assert [m["seed"] for m in summary["members"]] == [3, 4, 3, 4]
     for index, member in enumerate(summary["members"]):

@@ -71,7 +71,7 @@ def test_the_published_maze_numbers_are_those_of_the_raw_data():
     root = Path(__file__).parents[1]
     runs, _ = find_runs([root / "results"])
     experiment = EXPERIMENTS["fig1-maze"]
-    curves = [Shelf(runs).gather(cell) for cell in cells_of(experiment)]
+    curves = Shelf(runs).gather(cells_of(experiment))
     quoted = (root / "results" / "README.md").read_text()
     assert [len(found.seeds) for found in curves] == [30] * 6
     for row in result_table(experiment, curves)[1]:
@@ -124,7 +124,7 @@ def test_the_published_sparse_numbers_are_those_of_the_raw_data():
     shelf = Shelf(find_runs([results])[0])
 
     def rows(name):
-        return [shelf.gather(cell) for cell in cells_of(find_experiment(name))]
+        return shelf.gather(cells_of(find_experiment(name)))
 
     for task in ("SparseHalfCheetah", "SparseHopper"):
         (line,) = (line for line in quoted.splitlines() if line.startswith(f"| {task} |") and "±" in line)

@@ -142,7 +142,7 @@ def test_seeds_from_several_runs_make_one_curve(tmp_path):
     dac.train("dac", "target", seeds=[0, 2], out=tmp_path / "a", **settings)
     dac.train("dac", "target", seeds=[1, 7], out=tmp_path / "b", **settings | {"eval_every": 10})
     runs, _ = find_runs([tmp_path])
-    found = Shelf(runs).gather(cells_of(TARGET)[0])
+    found = Shelf(runs).gather(cells_of(TARGET)[:1])[0]
     assert found.seeds == (0, 1, 2)
     assert found.steps.tolist() == [20, 40, 60]
     a, b = raw(tmp_path / "a")["return"], raw(tmp_path / "b")["return"]
@@ -156,16 +156,52 @@ def test_more_environments_are_the_same_line_and_are_named(tmp_path):
     dac.train("dac", "target", seeds=[0, 1], out=tmp_path / "two", envs=2, **settings)
     runs, _ = find_runs([tmp_path])
     cell = cells_of(TARGET)[0]
-    assert Shelf(runs).gather(cell).seeds == (0, 1)
+    assert Shelf(runs).gather([cell])[0].seeds == (0, 1)
     page = write_artefacts(TARGET, cells_of(TARGET), runs, tmp_path / "out", "").read_text()
     assert "2 environments per member" in page
     dac.train("dac", "target", seeds=[0, 2], out=tmp_path / "one", **settings)
     runs, _ = find_runs([tmp_path])
-    found = Shelf(runs).gather(cell)
+    found = Shelf(runs).gather([cell])[0]
     one, two = raw(tmp_path / "one")["return"], raw(tmp_path / "two")["return"]
     np.testing.assert_array_equal(found.values["return"].T, [one[0], two[1], one[1]])
-    found = Shelf(runs).gather(cells_of(TARGET, envs=2)[0])
+    found = Shelf(runs).gather(cells_of(TARGET, envs=2)[:1])[0]
     np.testing.assert_array_equal(found.values["return"].T, [two[0], two[1], one[1]])
+
+
+def test_methods_are_compared_with_as_many_environments(tmp_path):
+    """The first was run with one and with two environments, the second with two: two for both, and the page says so."""
+    for index, (name, envs) in enumerate((("one", 1), ("two", 2), ("two", 2))):
+        method = METHODS[index // 2]
+        dac.train("dac", "target", seeds=3, out=tmp_path / f"{name}{index}", envs=envs, **method.settings)
+    runs, _ = find_runs([tmp_path])
+    experiment = dataclasses.replace(TARGET, seeds=4)
+    ours, theirs = Shelf(runs).gather(cells_of(experiment))
+    assert (ours.envs, theirs.envs) == ((2,), (2,))
+    page = write_artefacts(experiment, cells_of(experiment), runs, tmp_path / "out", "").read_text()
+    assert "target: DAC 0.5, SAC with 2 environments per member, not 1" in page
+    (alone,) = Shelf(runs).gather(cells_of(experiment)[:1])  # on its own: as it was asked for
+    assert alone.envs == (1,)
+    with_one = [run for run in runs if run.directory.name != "two1"]
+    page = write_artefacts(experiment, cells_of(experiment), with_one, tmp_path / "out", "").read_text()
+    assert "target: SAC with 2 environments per member, not 1" in page
+
+
+def test_of_two_equal_runs_the_one_with_more_evaluations_counts(tmp_path):
+    """Its maximum is over as many as were asked for."""
+    for name, every in (("a", 20), ("b", 10), ("c", 30)):
+        settings = dict(METHODS[0].settings) | {"eval_every": every}
+        dac.train("dac", "target", seeds=[0, 1], out=tmp_path / name, **settings)
+    (found,) = Shelf(find_runs([tmp_path])[0]).gather(cells_of(TARGET)[:1])
+    assert [run.directory.name for run in found.runs] == ["b"]
+
+
+def test_the_one_that_is_evaluated_more_often_has_no_more_chances():
+    """Of five evaluations of the first the two count that are nearest to those of the second: 1 at 40, 2 at 80."""
+    often = dataclasses.replace(curves_of([[9] * 4, [1] * 4, [9] * 4, [2] * 4, [9] * 4]))
+    rarely = dataclasses.replace(curves_of([[3] * 4, [4] * 4], "SAC"), steps=np.array([45, 85]))
+    ((kind, text),) = verdicts([often, rarely], "return")
+    assert (kind, text.partition(":")[0]) == ("bad", "SAC beats DAC 0.5")
+    assert often.near(rarely.steps).steps.tolist() == [40, 80]
 
 
 def test_what_is_half_done_is_shown_and_named(tmp_path, monkeypatch):
@@ -313,13 +349,13 @@ def test_visits_after_the_steps_that_were_asked_for_do_not_count(tmp_path):
     run = dac.train("dac", "maze", seeds=[0, 1], out=tmp_path, **settings)
     short = Experiment("s", "S", "-", (("maze", (Method("DAC 0.5", "dac", settings | {"steps": 200}),)),), seeds=2)
     (cell,) = cells_of(short)
-    found, whole = Shelf([run]).gather(cell), run.visits["first_visit"]
+    found, whole = Shelf([run]).gather([cell])[0], run.visits["first_visit"]
     assert whole.max() > 200
     np.testing.assert_array_equal((found.first_visit >= 0).sum(axis=1), ((whole >= 0) & (whole <= 200)).sum(axis=1))
     assert found.values["visited"][-1].tolist() == (found.first_visit >= 0).sum(axis=1).tolist()
     assert not found.snapshots
     (tmp_path / "summary.json").unlink()  # it is getting longer: the file is from before
-    assert Shelf([run]).gather(cell).first_visit is None
+    assert Shelf([run]).gather([cell])[0].first_visit is None
 
 
 def test_the_heat_map_counts_seeds():
@@ -376,7 +412,7 @@ def test_the_published_report_is_built_from_the_raw_data():
     page = (ROOT / "results" / "report.html").read_text()
     shelf, checked = Shelf(runs), 0
     for experiment in EXPERIMENTS.values():
-        curves = [shelf.gather(cell) for cell in cells_of(experiment)]
+        curves = shelf.gather(cells_of(experiment))
         if not any(found.seeds for found in curves):
             continue
         for row in result_table(experiment, curves)[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 
@@ -62,15 +63,28 @@ class Curves:
             return None
         return f"{self.name} on {self.cell.task}: no longer finite and frozen, seed {', '.join(seeds)}"
 
+    @property
+    def envs(self) -> tuple[int, ...]:
+        """Environments per member, of every run it is from."""
+        return tuple(sorted({_envs(run) for run in self.runs}))
+
     def has(self, measure: str) -> bool:
         return bool(self.seeds) and measure in self.values and bool(np.isfinite(self.values[measure]).any())
 
     def until(self, step: int) -> Curves:
         """The first part of it, for a fair comparison with what has not come further."""
-        rows = self.steps <= step
-        return dataclasses.replace(
-            self, steps=self.steps[rows], values={name: values[rows] for name, values in self.values.items()}
-        )
+        return self._rows(np.flatnonzero(self.steps <= step))
+
+    def near(self, steps: Int[np.ndarray, " fewer"]) -> Curves:
+        """Its evaluations nearest to some steps: of two methods, the one that is evaluated more often has more chances
+        for a maximum."""
+        if not len(steps) or not len(self.steps):
+            return self._rows(np.zeros(0, int))
+        return self._rows(np.unique(np.abs(self.steps[:, None] - steps).argmin(axis=0)))
+
+    def _rows(self, rows: np.ndarray) -> Curves:
+        values = {name: column[rows] for name, column in self.values.items()}
+        return dataclasses.replace(self, steps=self.steps[rows], values=values)
 
     def best(self) -> MaxAverage:
         """The paper's max average return."""
@@ -101,6 +115,10 @@ def far_room(first_visit: Int[np.ndarray, "seed cell"]) -> Int[np.ndarray, " see
     return np.where(entered == never, -1, entered)
 
 
+def _envs(run: Run) -> int:
+    return run.config.training.envs
+
+
 class Shelf:
     """Runs by the members they hold, whatever their number of environments; each file is read once."""
 
@@ -114,20 +132,39 @@ class Shelf:
                 single = run.config.alone(member).one_at_a_time()
                 self._members.setdefault(single.fingerprint(), []).append((run, index))
 
-    def gather(self, cell: Cell) -> Curves:
-        """Every seed of a method on a task that is there, finished or not, over the steps they all have."""
+    def gather(self, cells: Sequence[Cell]) -> list[Curves]:
+        """Every seed of each method that is there, finished or not, over the steps they all have.
+
+        How many environments a member has changes how it learns, so the methods on one task are taken with the number
+        that most of their members have, even where one of them was also run as it was asked for.
+        """
+        tasks = dict.fromkeys(cell.task for cell in cells)
+        envs = {task: self._usual_envs([cell for cell in cells if cell.task == task]) for task in tasks}
+        return [self._gather(cell, envs[cell.task]) for cell in cells]
+
+    def _usual_envs(self, cells: Sequence[Cell]) -> int:
+        """What most members that are there have, else what most were asked for with."""
+        members = [exact for cell in cells for exact in cell.members().values()]
+        asked = collections.Counter(exact.training.envs for exact in members)
+        there = collections.Counter(n for exact in members for n in {_envs(run) for run, _ in self._holders(exact)})
+        return max(there or asked, key=lambda n: (there[n], asked[n]))
+
+    def _holders(self, exact: RunConfig) -> list[tuple[Run, int]]:
+        """Where a member is to be found, and which one it is there."""
+        single = exact.one_at_a_time()
+        return [
+            (run, index)
+            for run, index in self._members.get(single.fingerprint(), [])
+            if run.config.alone(run.members[index]).one_at_a_time().covers(single)
+            and len(self._read(run).get("step", ()))
+        ]
+
+    def _gather(self, cell: Cell, envs: int) -> Curves:
         found: list[tuple[int, Run, int]] = []
         for exact in cell.members().values():
-            single = exact.one_at_a_time()
-            holders = [
-                (run, index)
-                for run, index in self._members.get(single.fingerprint(), [])
-                if run.config.alone(run.members[index]).one_at_a_time().covers(single)
-                and len(self._read(run).get("step", ()))
-            ]
-            if holders:  # as it was asked for, else the one that is furthest
-                run, index = max(holders, key=lambda holder: self._preference(exact, *holder))
-                found.append((single.seeds[0], run, index))
+            if holders := self._holders(exact):
+                run, index = max(holders, key=lambda holder: self._preference(envs, *holder))
+                found.append((exact.seeds[0], run, index))
         runs = tuple(dict.fromkeys(run for _, run, _ in found))
         common = [set(self._read(run)["step"][:, 0].astype(int)) for run in runs]
         steps = np.array(sorted(set.intersection(*common)) if common else [], int)
@@ -137,8 +174,10 @@ class Shelf:
         first, snapshots = self._gather_visits(found, cell.config.training.steps)
         return Curves(cell, tuple(seed for seed, _, _ in found), steps, values, first, snapshots, runs)
 
-    def _preference(self, wanted: RunConfig, run: Run, index: int) -> tuple[bool, float]:
-        return run.config.training.envs == wanted.training.envs, self._read(run)["step"][-1, index]
+    def _preference(self, envs: int, run: Run, index: int) -> tuple[bool, float, int]:
+        """With that many environments, else the one that is furthest, else the one that was evaluated most often."""
+        steps = self._read(run)["step"][:, index]
+        return _envs(run) == envs, steps[-1], len(steps)
 
     def _column(self, run: Run, name: str, steps: np.ndarray) -> np.ndarray:
         metrics = self._read(run)

@@ -92,7 +92,7 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
     shelf, page, lines, absent = Shelf(runs), Page(path), [], []
     used: set[Run] = set()
     for experiment in EXPERIMENTS.values():
-        curves = [shelf.gather(cell) for cell in cells_of(experiment)]
+        curves = shelf.gather(cells_of(experiment))
         if any(found.seeds for found in curves):
             lines.append(add_experiment(page, experiment, curves, command))
             used |= set(_runs_of(curves))
@@ -118,7 +118,7 @@ def write_artefacts(
     """The figures (PNG and PDF), the table (CSV and Markdown) and the report of one experiment."""
     make_directory(folder)
     shelf = Shelf(runs)
-    curves = [shelf.gather(cell) for cell in cells]
+    curves = shelf.gather(cells)
     page = Page(folder / "report.html")
     line = add_experiment(page, experiment, curves, command)
     page.contents.clear()  # one section needs none
@@ -142,6 +142,9 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
     if missing:
         items = "".join(f"<li>{escape(line)}</li>" for line in missing)
         page.add(f'<details class="missing" open><summary>Not complete</summary><ul>{items}</ul></details>')
+    for task, methods in _by_task(experiment, curves):
+        if line := _other_envs(task, methods):
+            page.add(f'<p class="soft">{escape(line)}</p>')
     for found in curves:
         if line := found.frozen():
             page.add(f'<p class="missing">{escape(line)}</p>')
@@ -179,6 +182,18 @@ def _missing(experiment: Experiment, curves: Sequence[Curves]) -> list[str]:
         else:
             lines += [line for found in methods if (line := found.missing())]
     return lines
+
+
+def _other_envs(task: str, methods: Sequence[Curves]) -> str | None:
+    """Who was trained with another number of environments than asked for: it changes how a method learns."""
+    named: dict[str, list[str]] = {}
+    for found in methods:
+        asked = found.cell.config.training.envs
+        if found.seeds and found.envs != (asked,):
+            numbers = " or ".join(map(str, found.envs))
+            named.setdefault(f"with {numbers} environments per member, not {asked}", []).append(found.name)
+    parts = [f"{', '.join(names)} {how}" for how, names in named.items()]
+    return f"{task}: {'; '.join(parts)}" if parts else None
 
 
 def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list[str], list[list[str]]]:
@@ -244,12 +259,15 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
 
 
 def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """What two methods are compared by: over the steps that both have made, or one gets more chances for a maximum.
+    """What two methods are compared by: over the steps that both have made, with as many evaluations each, or one gets
+    more chances for a maximum.
 
     None where one has nothing to show by then, being evaluated less often.
     """
     common = min(subject.steps[-1], other.steps[-1])
     ours, theirs = subject.until(common), other.until(common)
+    fewer = min(ours.steps, theirs.steps, key=len)
+    ours, theirs = ours.near(fewer), theirs.near(fewer)
     return (ours.scores(measure), theirs.scores(measure)) if ours.has(measure) and theirs.has(measure) else None
 
 
@@ -266,7 +284,7 @@ def _legend(experiment: Experiment) -> str:
         "Max average return: the largest mean over seeds of one deterministic episode, ± the standard deviation over "
         "seeds at that time, as in the paper. Last tenth: each seed's mean over the last tenth of its evaluations. "
         "Intervals: 95% bootstrap over seeds. P(first is better): a random seed of the first method "
-        "against a random seed of this one, over the steps that both have made."
+        "against a random seed of this one, over the steps that both have made and with as many evaluations each."
     )
 
 
