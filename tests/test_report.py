@@ -396,6 +396,19 @@ def test_the_figure_draws_the_mean_of_each_method():
         np.testing.assert_allclose(drawn.get_xdata(), [1, 2])  # thousands
 
 
+@pytest.mark.parametrize("label", ["b", "a method with a name that is rather long", "long " * 30])
+def test_the_legend_is_as_wide_as_the_figure_at_most(label):
+    """One column is the least there can be, however long a name is."""
+    values = np.zeros((2, 5))
+    lines = [Line(f"{label}{i}", i, np.array([1e3, 2e3]), values) for i in range(4)]
+    figure = draw_curves({"one": lines}, "return")
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    inside = legend.get_window_extent().width <= figure.bbox.width
+    assert inside == (len(label) < 100)
+    assert len({t.get_window_extent().x0 for t in legend.get_texts()}) == (4 if label == "b" else 1)
+
+
 def test_tables_sort_by_their_leading_number():
     text = table(["name", "value"], [["DAC 0.5", "2699 ± 691"], ["a<b", "[1.5, 2]"], ["-", "1,200 s"]], sortable=True)
     assert '<td class="text">DAC 0.5</td><td data-value="2699">2699 ± 691</td>' in text

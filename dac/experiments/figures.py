@@ -96,8 +96,17 @@ def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:
             axis.set(title=title, xlabel=f"environment steps ({name})")
             axis.margins(x=0)
         axes[0][0].set_ylabel(LABELS.get(measure, measure))
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), int(width / 1.5)))
+        _add_legend(figure, handles)
     return figure
+
+
+def _add_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """Below the panels, in as many columns as the width has room for."""
+    for columns in range(len(handles), 0, -1):
+        legend = figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndarray]:
