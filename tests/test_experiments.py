@@ -12,7 +12,7 @@ from dac.experiments.figures import visited_curve
 from dac.experiments.paper import EXPERIMENTS, find_experiment
 from dac.experiments.plan import cells_of, find_runs
 from dac.experiments.report import result_table, verdicts
-from dac.experiments.stats import mean_interval, ratio_interval
+from dac.experiments.stats import mean_interval, probability_of_improvement, ratio_interval
 from dac.runs import Run
 
 
@@ -126,12 +126,29 @@ def test_the_published_sparse_numbers_are_those_of_the_raw_data():
     def rows(name):
         return shelf.gather(cells_of(find_experiment(name)))
 
-    for task in ("SparseHalfCheetah", "SparseHopper"):
+    both = {task: find_experiment(f"fig2-sparse/{task}") for task in ("SparseHalfCheetah", "SparseHopper")}
+    for task in both:
         (line,) = (line for line in quoted.splitlines() if line.startswith(f"| {task} |") and "±" in line)
         for found in rows(f"fig2-sparse/{task}"):
             scores = found.scores("return")
             mean, low, high = mean_interval(scores)
+            assert found.missing() is None
             assert f"| {mean:.1f} ± {scores.std():.1f} [{low:.1f}, {high:.1f}] |" in line
+    words = " ".join(quoted.split())
+    p = {task: [row[-1] for row in result_table(e, shelf.gather(cells_of(e)))[1]] for task, e in both.items()}
+    cheetah, hopper = p.values()
+    assert f"better than SAC: {cheetah[1]} and {hopper[1]}; than SAC-Div: {cheetah[2]} and {hopper[2]}." in words
+    for task in both:
+        (line,) = (line for line in quoted.splitlines() if line.startswith(f"| on {task} |"))
+        for found in rows(f"fig3-divergence/{task}"):
+            divergence, visited = found.scores("js_divergence"), found.scores("visited")
+            assert f" {divergence.mean():.2f} ± {divergence.std():.2f} |" in line
+            assert f" {visited.mean():.0f} ± {visited.std():.0f} |" in line
+    for found in rows("fast-start"):
+        scores = found.scores("return")
+        mean, low, high = mean_interval(scores)
+        assert found.missing() is None
+        assert f" | {mean:.1f} ± {scores.std():.1f} [{low:.1f}, {high:.1f}] |" in quoted
     for task, measure in (
         ("maze", "visited"),
         *((f"Sparse{r}", "return") for r in ("HalfCheetah", "Hopper", "Walker2d")),
@@ -170,6 +187,84 @@ def test_the_log_of_what_was_tried_is_that_of_the_raw_data():
     assert f"at 0.3 {cell('alpha', alpha=0.3, clip=1)} with clip 1 and {cell('alpha', alpha=0.3, clip=np.inf)}" in text
     assert f"at 0.8 {cell('alpha', alpha=0.8, clip=1)} and {cell('alpha', alpha=0.8, clip=np.inf)}" in text
     assert f"at 1 (SAC) {cell('alpha', alpha=1, clip=1)}" in text
+
+
+def test_the_fast_start_is_that_of_the_raw_data():
+    """docs/reproduction.md: one environment against four, and `fast-start` on thirty seeds."""
+    root = Path(__file__).parents[1]
+    lines = (root / "docs" / "reproduction.md").read_text().replace("**", "").splitlines()
+    text = " ".join(" ".join(lines).split())
+    grid = np.arange(2000, 100_001, 2000)
+
+    def returns(*folders, steps=grid, **hyper):
+        """(time, seed) of the members with these settings, at these steps."""
+        parts = []
+        for folder in folders:
+            run = Run(root / "results" / "sparse" / folder)
+            group = [i for i, member in enumerate(run.members) if all(member.hyper[n] == v for n, v in hyper.items())]
+            parts.append(run.metrics["return"][np.searchsorted(run.metrics["step"][:, 0], steps)][:, group])
+        return np.concatenate(parts, axis=1)
+
+    def row(*cells):
+        assert f"| {' | '.join(cells)} |" in lines
+
+    def compare(name, seeds, one, four):
+        p, low, high = probability_of_improvement(one.mean(axis=0), four.mean(axis=0))
+        assert one.shape == four.shape
+        row(name, seeds, f"{one.mean():.0f}", f"{four.mean():.0f}", f"{p:.2f} [{low:.2f}, {high:.2f}]")
+
+    def best(values):
+        means = values.mean(axis=1)
+        tail = values[-(len(values) // 10) :].mean()
+        return *(round(v) for v in mean_interval(values[means.argmax()])), round(tail)
+
+    def course(name, seeds, values):
+        mean, low, high, tail = best(values)
+        moments = [f"{values[np.flatnonzero(grid == k * 1000)[0]].mean():.0f}" for k in (20, 40, 60, 80, 100)]
+        row(name, seeds, *moments, f"{mean} [{low}, {high}]", f"{tail}")
+
+    fast, tens = (
+        "alpha 0.1, clip {}, beta 0.005",
+        ["fast-start/clip-4", "fast-start/seeds-10-19", "fast-start/seeds-20-29"],
+    )
+    compare(fast.format(4), "0 to 19", returns(*tens[:2]), returns("fast-start/four-envs", clip=4))
+    for clip in (2, 1):
+        four = returns("fast-start/four-envs", clip=clip)[:, :10]
+        compare(fast.format(clip), "0 to 9", returns("fast-start/other-clips", clip=clip), four)
+    rare = np.arange(10_000, 100_001, 10_000)
+    for clip, name in ((1, "clip 1, beta 0.02 (paper)"), (4, "clip 4, beta 0.02"), (np.inf, "no clip, beta 0.02")):
+        one = returns("halfcheetah-clips-one-env", steps=rare, clip=clip)
+        four = returns("halfcheetah-dac" if clip == 1 else "halfcheetah-clips", steps=rare, clip=clip)
+        compare(f"alpha 0.5, {name}", "0 to 9", one, four)
+    for name, seeds, part in zip(
+        (fast.format(4), "the same", "the same"), ("0 to 9", "10 to 19", "20 to 29"), tens, strict=True
+    ):
+        course(name, seeds, returns(part))
+    course("the same", "0 to 29", returns(*tens))
+    for name, clip in (("clip 2", 2), ("clip 1", 1), ("no clip", np.inf)):
+        course(name, "0 to 9", returns("fast-start/other-clips", clip=clip))
+    course("DAC 0.5, the paper's settings", "0 to 9", returns("halfcheetah-clips-one-env", clip=1))
+    assert "{} [{}, {}] at their best".format(*best(returns(*tens[1:]))) in text
+    ever = returns(*tens) > 500
+    held = ever[25:].mean(axis=0) >= 0.5
+    assert f"Of all thirty, {ever.any(axis=0).sum()} run at some evaluation, and {held.sum()} in at least half" in text
+
+    def quoted(folder, steps=grid, **hyper):
+        mean, _, _, tail = best(returns(folder, steps=steps, **hyper))
+        return f"{mean} ({tail})"
+
+    often, beta = np.arange(1000, 100_001, 1000), "fast-start/alpha-beta"
+    assert f"alpha 0.05, beta 0.0025, seeds 10 to 19: {quoted(beta, alpha=0.05, beta=0.0025)}" in text
+    assert f"no part in that choice: {quoted('fast-start/alpha-0.05', often)}" in text
+    assert f"alpha 0.05, beta 0.01: {quoted(beta, alpha=0.05, beta=0.01)}" in text
+    assert f"alpha 0.1, beta 0.0025: {quoted(beta, alpha=0.1, beta=0.0025)}" in text
+    assert f"alpha 0.1, beta 0.01: {quoted(beta, alpha=0.1, beta=0.01)}" in text
+    four = [quoted("fast-start/four-envs-beta-0.002", often, alpha=alpha) for alpha in (0.05, 0.1)]
+    assert f"seeds 0 to 9: alpha 0.05 {four[0]}, alpha 0.1 {four[1]}" in text
+    hopper, walker = ([best(returns(f"fast-start/{r}", clip=c))[0] for c in (1, 4)] for r in ("hopper", "walker2d"))
+    assert f"SparseHopper {hopper[0]} with clip 1 and {hopper[1]} with clip 4" in text
+    assert f"SparseWalker2d {walker[0]} and {walker[1]} (28)" in text
+    assert (Run(root / "results/sparse/fast-start/other-clips").metrics["frozen"][-1] > 0).sum() == 10
 
 
 def test_the_quoted_entropies_are_those_of_the_raw_data():
