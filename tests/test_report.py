@@ -68,6 +68,13 @@ def test_every_artefact_is_there(store):
     assert (store / "small" / "return.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_drawn_again_every_file_is_the_same(store):
+    """A figure in a repository changes when its data do."""
+    before = {path: path.read_bytes() for path in (store / "small").iterdir()}
+    reproduce([TARGET], store, quiet=True, command="dac reproduce small", draw=True)
+    assert {path: path.read_bytes() for path in (store / "small").iterdir()} == before
+
+
 def test_the_numbers_of_the_table_are_those_of_the_raw_data(store):
     (run,) = (Run(path.parent) for path in store.rglob("config.toml"))
     metrics = raw(run.directory)

@@ -410,7 +410,9 @@ def test_a_phone_never_scrolls_the_page_sideways(page, path, scheme):
     load(page, path)
     overflow = "[document.documentElement.scrollWidth, innerWidth]"
     assert page.evaluate(overflow) == [360, 360]
+    page.evaluate("document.querySelector('.scroll table').style.minWidth = '500px'")
     assert page.evaluate("(s => s.scrollWidth > s.clientWidth)(document.querySelector('.scroll'))"), "the table does"
+    assert page.evaluate(overflow) == [360, 360]
     hover(page, 4000, 700)
     assert tip(page) is not None
     assert page.evaluate(overflow) == [360, 360]

@@ -118,10 +118,10 @@ def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndar
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """As PNG, and beside it as PDF for print."""
-    for file in (path, path.with_suffix(".pdf")):
+    """As PNG, and beside it as PDF for print; without a date, so that the same data are the same file."""
+    for file, metadata in ((path, {}), (path.with_suffix(".pdf"), {"CreationDate": None})):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=file.suffix[1:], dpi=160)
+        figure.savefig(buffer, format=file.suffix[1:], dpi=160, metadata=metadata)
         write_atomically(file, buffer.getvalue())
     plt.close(figure)
     return path

@@ -201,8 +201,10 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
     judged = {experiment.measures_on(task)[0] for task, _ in experiment.panels}
     returns = judged == {"return"}
     first = "max average return" if returns else "at the end" if judged != {"return", "visited"} else "score"
-    header = ["task", "method", "seeds", first, "95% interval", "IQM"]
-    header += ["last tenth", "paper"] if "return" in judged else []
+    header = ["task", "method", "seeds", first]
+    header += ["paper"] if "return" in judged else []
+    header += ["95% interval", "IQM"]
+    header += ["last tenth"] if "return" in judged else []
     header += ["reached the far room"] if any(found.first_visit is not None for found in curves) else []
     header += ["P(first is better)"]
     rows = []
@@ -214,14 +216,15 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
                 continue
             scores = found.scores(measure)
             mean, low, high = mean_interval(scores)
-            digits = 0 if abs(mean) >= 1000 or measure == "visited" else 2
+            digits = 0 if abs(mean) >= 1000 or measure == "visited" else 1 if abs(mean) >= 100 else 2
             row = [task, found.name, str(len(scores)), f"{mean:.{digits}f} ± {scores.std():.{digits}f}"]
+            if "return" in judged:
+                number = published(task, found.name) if measure == "return" else None
+                row += ["-" if number is None else f"{number[0]:.{digits}f} ± {number[1]:.{digits}f}"]
             row += [f"[{low:.{digits}f}, {high:.{digits}f}]", f"{iqm(scores):.{digits}f}"]
             if "return" in judged:
                 last = found.last(measure)
-                number = published(task, found.name) if measure == "return" else None
                 row += [f"{last.mean():.{digits}f} ± {last.std():.{digits}f}"]
-                row += ["-" if number is None else f"{number[0]:.{digits}f} ± {number[1]:.{digits}f}"]
             if "reached the far room" in header:
                 entered = None if found.first_visit is None else far_room(found.first_visit) >= 0
                 row.append("-" if entered is None else f"{entered.sum()} of {len(entered)}")
