@@ -69,7 +69,7 @@ class AbstractLoop(abc.ABC):
 
     @abc.abstractmethod
     def _replace_states(self, states: PyTree) -> None:
-        """Go on with other states, and with the members frozen that `health` says are."""
+        """Go on with other states."""
 
     def _check_health(self) -> None:
         """Put members whose state is no longer finite back to the last good one, and freeze them."""

@@ -77,7 +77,6 @@ class DeviceLoop(AbstractLoop):
             self._algorithms, self._keys
         )
         self.health = Health(self.members, on_nan)
-        self._frozen = self.health.mask
         self._good = copy(self._carry.state)
 
     @property
@@ -89,7 +88,7 @@ class DeviceLoop(AbstractLoop):
         while self.step < until and not self.stopping:
             if refreshes(self._algorithms, schedule, self.step):
                 stored = jnp.int32(self.stored)
-                self._carry = _refresh(self._algorithms, self._carry, self._frozen, stored, self.spec)
+                self._carry = _refresh(self._algorithms, self._carry, self.health.mask, stored, self.spec)
             training = self.step >= schedule.first_update
             end = until if training else min(until, schedule.first_update)
             length = min(schedule.chunk, end - self.step, iterations_to_refresh(self._algorithms, schedule, self.step))
@@ -97,7 +96,7 @@ class DeviceLoop(AbstractLoop):
                 self._algorithms,
                 self._keys,
                 self._carry,
-                self._frozen,
+                self.health.mask,
                 jnp.int32(self.step),
                 self.env,
                 schedule.program,
@@ -109,7 +108,6 @@ class DeviceLoop(AbstractLoop):
 
     def _replace_states(self, states: PyTree) -> None:
         self._carry = dataclasses.replace(self._carry, state=states)
-        self._frozen = self.health.mask
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
         return name_leaves(copy(self._without_ring()))
@@ -124,7 +122,6 @@ class DeviceLoop(AbstractLoop):
         self._carry = dataclasses.replace(carry, ring=jnp.asarray(ring))
         self.step = step
         self._good = copy(self._carry.state)
-        self._frozen = self.health.mask
 
     @property
     def restores_exactly(self) -> bool:

@@ -36,6 +36,8 @@ class Health:
     def __init__(self, members: Sequence[Member], on_nan: OnNaN):
         self.members, self.on_nan = members, on_nan
         self.failures: dict[int, Failure] = {}
+        self.mask: Bool[Array, " member"] | None = None
+        """`frozen`, for a program; None while nobody is, since the program that need not look is faster."""
         self.news: list[str] = []
         """Lines nobody has shown yet."""
 
@@ -43,17 +45,13 @@ class Health:
     def frozen(self) -> Bool[np.ndarray, " member"]:
         return np.isin(np.arange(len(self.members)), list(self.failures))
 
-    @property
-    def mask(self) -> Bool[Array, " member"] | None:
-        """`frozen`, for a program; None while nobody is, since the program that need not look is faster."""
-        return jnp.asarray(self.frozen) if self.failures else None
-
     def freeze(self, index: int, step: int, cause: str) -> None:
         """Take note of a failure; an error if the run is to stop at the first, or if no member is left."""
         line = f"member {index} ({self.members[index].label()}): {cause}, found at step {step}"
         if self.on_nan == "stop":
             raise UsageError(f"{line}; --on-nan freeze would go on without it")
         self.failures[index] = Failure(step, cause)
+        self.mask = jnp.asarray(self.frozen)
         self.news.append(f"{line}; it is frozen at its last good state, the others go on")
         if len(self.failures) == len(self.members):
             raise UsageError(f"every member is frozen; the last one was {line}")
@@ -63,6 +61,7 @@ class Health:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         self.failures = {int(index): Failure(**failure) for index, failure in saved.items()}
+        self.mask = jnp.asarray(self.frozen) if self.failures else None
 
 
 def find_broken(states: PyTree) -> dict[int, str]:

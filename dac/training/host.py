@@ -96,7 +96,6 @@ class HostLoop(AbstractLoop):
         self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
         self.health = Health(self.members, on_nan)
         self._check_observations(self._obs)
-        self._frozen = self.health.mask
         self._good = copy(states)
         # to launch an update's kernels takes as long as a step of MuJoCo: beside it, where the cores have nothing else
         # to do; a CPU that computes the update itself has. JAX's context managers (default_matmul_precision, ...) hold
@@ -153,7 +152,7 @@ class HostLoop(AbstractLoop):
             self._learn_from_host(learning)
         elif learning:
             self._state, self._ring, self._clock, self._noise = programs.learn(
-                self._context, self._state, self._ring, packed, self._clock, self._frozen
+                self._context, self._state, self._ring, packed, self._clock, self.health.mask
             )
         else:
             self._ring, self._clock, self._noise = programs.remember(self._context, self._ring, packed, self._clock)
@@ -169,7 +168,7 @@ class HostLoop(AbstractLoop):
         # before the update, so that what the next step draws is here by then
         self._clock, self._noise, self._positions = self._programs.tick_and_draw(self._context, clock)
         if rows is not None:
-            self._state = self._programs.learn_from_rows(self._context, self._state, rows, clock, self._frozen)
+            self._state = self._programs.learn_from_rows(self._context, self._state, rows, clock, self.health.mask)
 
     def _rows(self, positions: Array) -> np.ndarray:
         """Rows of the ring in host memory, by member and position."""
@@ -185,10 +184,10 @@ class HostLoop(AbstractLoop):
     def _refresh(self) -> None:
         stored = np.int32(self.stored)
         if self._host_ring is None:
-            self._state = self._programs.refresh(self._context, self._state, self._ring, stored, self._frozen)
+            self._state = self._programs.refresh(self._context, self._state, self._ring, stored, self.health.mask)
         else:
             rows = self._rows(self._programs.window_positions(self._context, stored))
-            self._state = self._programs.refresh_from_rows(self._context, self._state, rows, stored, self._frozen)
+            self._state = self._programs.refresh_from_rows(self._context, self._state, rows, stored, self.health.mask)
 
     def _pack(self, actions: np.ndarray, now: HostStep) -> None:
         n, a = self.spec.obs_size, self.spec.action_size
@@ -216,7 +215,6 @@ class HostLoop(AbstractLoop):
                 self.health.freeze(int(index), step, f"the {name} of step {step} must be finite; got {bad}")
         np.nan_to_num(packed, copy=False, posinf=0, neginf=0)
         np.nan_to_num(self._obs, copy=False, posinf=0, neginf=0)
-        self._frozen = self.health.mask
 
     def _check_observations(self, obs: np.ndarray) -> None:
         for index in np.flatnonzero(~np.isfinite(obs).all(axis=(1, 2))):
@@ -224,7 +222,6 @@ class HostLoop(AbstractLoop):
 
     def _replace_states(self, states: PyTree) -> None:
         self._state = tuple(jax.tree.leaves(states))
-        self._frozen = self.health.mask
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
         tree = self._saved()
