@@ -193,10 +193,27 @@ def test_methods_are_compared_with_as_many_environments(tmp_path):
     assert "target: SAC with 2 environments per member, not 1" in page
 
 
+def test_a_method_that_asks_for_another_number_of_environments_has_no_say(tmp_path):
+    """Nor has what was hardly begun: a finished run with any number is better than that."""
+    wide = Method("wide", "dac", SMALL | {"alpha": 1.0, "envs": 2})
+    experiment = dataclasses.replace(TARGET, panels=(("target", (METHODS[0], wide)),), seeds=4)
+    for name, method, envs in (("a", METHODS[0], 1), ("b", METHODS[0], 2), ("c", wide, 2), ("d", wide, 1)):
+        dac.train("dac", "target", seeds=range(4), out=tmp_path / name, **dict(method.settings) | {"envs": envs})
+    for name in ("b", "d"):  # one evaluation each
+        path = tmp_path / name / "metrics.csv"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:5]))
+    ours, theirs = Shelf(find_runs([tmp_path])[0]).gather(cells_of(experiment))
+    assert [run.directory.name for run in (*ours.runs, *theirs.runs)] == ["a", "c"]
+    shutil.rmtree(tmp_path / "c")
+    ours, theirs = Shelf(find_runs([tmp_path])[0]).gather(cells_of(experiment))
+    assert theirs.so_far() is not None
+    assert report._other_envs("target", [ours, theirs]) == "target: wide with 1 environment per member, not 2"
+
+
 def test_of_two_equal_runs_the_one_with_more_evaluations_counts(tmp_path):
-    """Its maximum is over as many as were asked for."""
-    for name, every in (("a", 20), ("b", 10), ("c", 30)):
-        settings = dict(METHODS[0].settings) | {"eval_every": every}
+    """Its maximum is over as many as were asked for. That another one is longer is of no use."""
+    for name, every, steps in (("a", 20, 60), ("b", 10, 60), ("c", 30, 60), ("d", 30, 120)):
+        settings = dict(METHODS[0].settings) | {"eval_every": every, "steps": steps}
         dac.train("dac", "target", seeds=[0, 1], out=tmp_path / name, **settings)
     (found,) = Shelf(find_runs([tmp_path])[0]).gather(cells_of(TARGET)[:1])
     assert [run.directory.name for run in found.runs] == ["b"]
@@ -209,6 +226,12 @@ def test_the_one_that_is_evaluated_more_often_has_no_more_chances():
     ((kind, text),) = verdicts([often, rarely], "return")
     assert (kind, text.partition(":")[0]) == ("bad", "SAC beats DAC 0.5")
     assert often.near(rarely.steps).steps.tolist() == [40, 80]
+    # uneven: nearest to both 45 and 85 is 80, so one evaluation of each is left; what is not finite is none
+    early = dataclasses.replace(often, steps=np.array([1, 2, 3, 80, 85]))
+    early.values["return"][4] = np.nan
+    ours, theirs = report._scores_of_both(early, rarely, "return")
+    assert (ours.tolist(), theirs.tolist()) == ([2] * 4, [4] * 4)
+    assert report._scores_of_both(early.until(2), rarely, "return") is None
 
 
 def test_what_is_half_done_is_shown_and_named(tmp_path, monkeypatch):

@@ -75,6 +75,10 @@ class Curves:
         """The first part of it, for a fair comparison with what has not come further."""
         return self._rows(np.flatnonzero(self.steps <= step))
 
+    def seen(self, measure: str) -> Curves:
+        """Those of its evaluations in which some seed has a value."""
+        return self._rows(np.flatnonzero(np.isfinite(self.values[measure]).any(axis=1)))
+
     def near(self, steps: Int[np.ndarray, " fewer"]) -> Curves:
         """Its evaluations nearest to some steps: of two methods, the one that is evaluated more often has more chances
         for a maximum."""
@@ -135,19 +139,27 @@ class Shelf:
     def gather(self, cells: Sequence[Cell]) -> list[Curves]:
         """Every seed of each method that is there, finished or not, over the steps they all have.
 
-        How many environments a member has changes how it learns, so the methods on one task are taken with the number
-        that most of their members have, even where one of them was also run as it was asked for.
+        How many environments a member has changes how it learns, so methods on one task that ask for the same number
+        are taken with the number that most of their members have, even where one was also run as it was asked for.
         """
-        tasks = dict.fromkeys(cell.task for cell in cells)
-        envs = {task: self._usual_envs([cell for cell in cells if cell.task == task]) for task in tasks}
-        return [self._gather(cell, envs[cell.task]) for cell in cells]
+        alike: dict[tuple[str, int], list[Cell]] = {}
+        for cell in cells:
+            alike.setdefault((cell.task, cell.config.training.envs), []).append(cell)
+        envs = {key: self._usual_envs(key[1], group) for key, group in alike.items()}
+        return [self._gather(cell, envs[cell.task, cell.config.training.envs]) for cell in cells]
 
-    def _usual_envs(self, cells: Sequence[Cell]) -> int:
-        """What most members that are there have, else what most were asked for with."""
-        members = [exact for cell in cells for exact in cell.members().values()]
-        asked = collections.Counter(exact.training.envs for exact in members)
-        there = collections.Counter(n for exact in members for n in {_envs(run) for run, _ in self._holders(exact)})
-        return max(there or asked, key=lambda n: (there[n], asked[n]))
+    def _usual_envs(self, asked: int, cells: Sequence[Cell]) -> int:
+        """With how many most was trained, a member that is half done counting half; as asked if that says nothing."""
+        there: collections.Counter[int] = collections.Counter({asked: 0})
+        for cell in cells:
+            length = cell.config.training.steps
+            for exact in cell.members().values():
+                furthest: dict[int, int] = {}
+                for run, index in self._holders(exact):
+                    done = self._progress(run, index, length)[0]
+                    furthest[_envs(run)] = max(done, furthest.get(_envs(run), 0))
+                there.update(furthest)
+        return max(there, key=lambda n: (there[n], n == asked))
 
     def _holders(self, exact: RunConfig) -> list[tuple[Run, int]]:
         """Where a member is to be found, and which one it is there."""
@@ -163,7 +175,8 @@ class Shelf:
         found: list[tuple[int, Run, int]] = []
         for exact in cell.members().values():
             if holders := self._holders(exact):
-                run, index = max(holders, key=lambda holder: self._preference(envs, *holder))
+                length = cell.config.training.steps
+                run, index = max(holders, key=lambda holder: self._preference(envs, length, *holder))
                 found.append((exact.seeds[0], run, index))
         runs = tuple(dict.fromkeys(run for _, run, _ in found))
         common = [set(self._read(run)["step"][:, 0].astype(int)) for run in runs]
@@ -174,10 +187,16 @@ class Shelf:
         first, snapshots = self._gather_visits(found, cell.config.training.steps)
         return Curves(cell, tuple(seed for seed, _, _ in found), steps, values, first, snapshots, runs)
 
-    def _preference(self, envs: int, run: Run, index: int) -> tuple[bool, float, int]:
-        """With that many environments, else the one that is furthest, else the one that was evaluated most often."""
+    def _preference(self, envs: int, length: int, run: Run, index: int) -> tuple[bool, bool, int, int]:
+        """One that is finished, with that many environments, else the furthest, the one evaluated most often."""
+        last, count = self._progress(run, index, length)
+        return last > length - run.config.training.eval_every, _envs(run) == envs, last, count
+
+    def _progress(self, run: Run, index: int, length: int) -> tuple[int, int]:
+        """The last evaluation within the steps that were asked for, and the number of evaluations up to it."""
         steps = self._read(run)["step"][:, index]
-        return _envs(run) == envs, steps[-1], len(steps)
+        within = steps[steps <= length]
+        return (int(within[-1]), len(within)) if len(within) else (0, 0)
 
     def _column(self, run: Run, name: str, steps: np.ndarray) -> np.ndarray:
         metrics = self._read(run)

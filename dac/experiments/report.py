@@ -191,7 +191,8 @@ def _other_envs(task: str, methods: Sequence[Curves]) -> str | None:
         asked = found.cell.config.training.envs
         if found.seeds and found.envs != (asked,):
             numbers = " or ".join(map(str, found.envs))
-            named.setdefault(f"with {numbers} environments per member, not {asked}", []).append(found.name)
+            noun = "environment" if found.envs == (1,) else "environments"
+            named.setdefault(f"with {numbers} {noun} per member, not {asked}", []).append(found.name)
     parts = [f"{', '.join(names)} {how}" for how, names in named.items()]
     return f"{task}: {'; '.join(parts)}" if parts else None
 
@@ -219,7 +220,7 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
             digits = 0 if abs(mean) >= 1000 or measure == "visited" else 1 if abs(mean) >= 100 else 2
             row = [task, found.name, str(len(scores)), f"{mean:.{digits}f} ± {scores.std():.{digits}f}"]
             if "return" in judged:
-                number = published(task, found.name) if measure == "return" else None
+                number = _published(experiment, task, found.name) if measure == "return" else None
                 row += ["-" if number is None else f"{number[0]:.{digits}f} ± {number[1]:.{digits}f}"]
             row += [f"[{low:.{digits}f}, {high:.{digits}f}]", f"{iqm(scores):.{digits}f}"]
             if "return" in judged:
@@ -232,6 +233,11 @@ def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list
             row.append("-" if both is None else _interval(*probability_of_improvement(*both)))
             rows.append(row)
     return header, rows
+
+
+def _published(experiment: Experiment, task: str, method: str) -> tuple[float, float] | None:
+    """The paper's number, where the experiment has the paper's length."""
+    return published(task, method) if experiment.steps is None else None
 
 
 def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
@@ -268,9 +274,10 @@ def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.nd
     None where one has nothing to show by then, being evaluated less often.
     """
     common = min(subject.steps[-1], other.steps[-1])
-    ours, theirs = subject.until(common), other.until(common)
-    fewer = min(ours.steps, theirs.steps, key=len)
-    ours, theirs = ours.near(fewer), theirs.near(fewer)
+    ours, theirs = (found.until(common).seen(measure) for found in (subject, other))
+    theirs = theirs.near(ours.steps)
+    ours = ours.near(theirs.steps)
+    theirs = theirs.near(ours.steps)  # where grids are uneven, the first time left some without a partner
     return (ours.scores(measure), theirs.scores(measure)) if ours.has(measure) and theirs.has(measure) else None
 
 
@@ -320,7 +327,7 @@ def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure
     for found in methods:
         steps, values = _points(found, measure)
         series.append(_series(found.name, style[found.name], steps, values, found.seeds))
-        number = published(task, found.name) if measure == "return" else None
+        number = _published(experiment, task, found.name) if measure == "return" else None
         if number is not None:
             label = f"paper: {found.name} {number[0]:,.0f}"
             references.append({"label": label, "value": number[0], "series": found.name})
