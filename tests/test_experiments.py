@@ -247,19 +247,37 @@ def test_the_fast_start_is_that_of_the_raw_data():
     assert "{} [{}, {}] at their best".format(*best(returns(*tens[1:]))) in text
     ever = returns(*tens) > 500
     held = ever[25:].mean(axis=0) >= 0.5
-    assert f"Of all thirty, {ever.any(axis=0).sum()} run at some evaluation, and {held.sum()} in at least half" in text
+    assert f"Of all thirty, {ever.any(axis=0).sum()} are above 500 at some of these evaluations" in text
+    assert f"and {held.sum()} in at least half of those after 50,000" in text
+    moment = returns("fast-start/clip-4")[20]
+    assert (moment > 700).all()
+    assert f"the five others are as good ({moment[5:].mean():.0f})" in text
+    wide = returns("fast-start/four-envs", clip=4)
+    assert f"have {best(returns(*tens[:2]))[0]} against {best(wide)[0]}" in text
 
-    def quoted(folder, steps=grid, **hyper):
-        mean, _, _, tail = best(returns(folder, steps=steps, **hyper))
+    def better(ours, theirs):
+        return "{:.2f} [{:.2f}, {:.2f}]".format(*probability_of_improvement(ours, theirs))
+
+    four, one = returns(tens[0]), returns("fast-start/other-clips", clip=1)
+    assert f"4 against 1 has a probability of {better(four.mean(axis=0), one.mean(axis=0))} by the mean" in text
+    at_best = better(*(values[values.mean(axis=1).argmax()] for values in (four, one)))
+    assert f"of {at_best} at the best moment" in text
+    narrow = returns("fast-start/four-envs", clip=1)
+    assert f"(20 seeds) {better(wide.mean(axis=0), narrow.mean(axis=0))} by the mean" in text
+    off = returns("halfcheetah-clips-one-env", clip=np.inf)
+    assert "{} [{}, {}] at the best moment, clip 1 319".format(*best(off)[:3]) in text
+
+    def quoted(folder, **hyper):
+        mean, _, _, tail = best(returns(folder, **hyper))
         return f"{mean} ({tail})"
 
-    often, beta = np.arange(1000, 100_001, 1000), "fast-start/alpha-beta"
+    beta = "fast-start/alpha-beta"
     assert f"alpha 0.05, beta 0.0025, seeds 10 to 19: {quoted(beta, alpha=0.05, beta=0.0025)}" in text
-    assert f"no part in that choice: {quoted('fast-start/alpha-0.05', often)}" in text
+    assert f"no part in that choice: {quoted('fast-start/alpha-0.05')}" in text
     assert f"alpha 0.05, beta 0.01: {quoted(beta, alpha=0.05, beta=0.01)}" in text
     assert f"alpha 0.1, beta 0.0025: {quoted(beta, alpha=0.1, beta=0.0025)}" in text
     assert f"alpha 0.1, beta 0.01: {quoted(beta, alpha=0.1, beta=0.01)}" in text
-    four = [quoted("fast-start/four-envs-beta-0.002", often, alpha=alpha) for alpha in (0.05, 0.1)]
+    four = [quoted("fast-start/four-envs-beta-0.002", alpha=alpha) for alpha in (0.05, 0.1)]
     assert f"seeds 0 to 9: alpha 0.05 {four[0]}, alpha 0.1 {four[1]}" in text
     hopper, walker = ([best(returns(f"fast-start/{r}", clip=c))[0] for c in (1, 4)] for r in ("hopper", "walker2d"))
     assert f"SparseHopper {hopper[0]} with clip 1 and {hopper[1]} with clip 4" in text
