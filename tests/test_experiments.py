@@ -258,6 +258,9 @@ def test_the_fast_start_is_that_of_the_raw_data():
     def better(ours, theirs):
         return "{:.2f} [{:.2f}, {:.2f}]".format(*probability_of_improvement(ours, theirs))
 
+    few = returns("fast-start/quarter-updates", "fast-start/quarter-updates-5-9")
+    means = f"a mean of {few.mean():.0f}, with all updates {wide[:, :10].mean():.0f}"
+    assert f"{means} (P {better(few.mean(axis=0), wide[:, :10].mean(axis=0))})" in text
     four, one = returns(tens[0]), returns("fast-start/other-clips", clip=1)
     assert f"4 against 1 has a probability of {better(four.mean(axis=0), one.mean(axis=0))} by the mean" in text
     at_best = better(*(values[values.mean(axis=1).argmax()] for values in (four, one)))
