@@ -5,13 +5,12 @@ python bench/checkpoints.py [--task SparseHalfCheetah] [--members 1] [--rounds 1
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from common import report
+from common import options_in_turns, report
 
 from dac.algorithms import make_algorithm
 from dac.config import Training
@@ -24,11 +23,7 @@ from dac.training.schedule import Schedule
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="SparseHalfCheetah")
-    parser.add_argument("--members", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=500, help="training steps per round")
+    parser = options_in_turns(__doc__, members=1, rounds=10, steps=500)
     options = parser.parse_args()
     task, members = find_task(options.task), grid(range(options.members), {})
     schedule = Schedule(10**9, 1, 1000, 1000, 1, 1_000_000, 1000)

@@ -1,10 +1,11 @@
-"""What the benchmarks share: a clock that waits for the device, the machine's own matrix product, one way to print.
+"""What the benchmarks share: a clock that waits for the device, the machine's own matrix product, options, printing.
 
 Every figure is measured beside the peak of the same process: machines differ and drift, ratios do not.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -26,6 +27,16 @@ FLOPS_PER_UPDATE = 916e6
 every loss doing its own forward and backward pass: 3 passes for each of V, pi, Q1, Q2 and both uses of R, a forward
 pass of the target, and a forward and an input-gradient pass of Q1 and Q2 at the policy's action. Sharing passes
 lowers the work done, not this figure: it is the yardstick, not a measurement."""
+
+
+def options_in_turns(doc: str | None, *, members: int, rounds: int, steps: int) -> argparse.ArgumentParser:
+    """What a bench that compares two ways of training in turns can be told, and its defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="SparseHalfCheetah")
+    parser.add_argument("--members", type=int, default=members)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--steps", type=int, default=steps, help="training steps per round")
+    return parser
 
 
 def seconds(function: Callable[[], Any], repeats: int = 7) -> float:

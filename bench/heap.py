@@ -5,7 +5,6 @@ python bench/heap.py [--task SparseHalfCheetah] [--members 10] [--rounds 9] [--s
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import resource
@@ -13,7 +12,7 @@ import time
 from multiprocessing.connection import Connection
 
 import numpy as np
-from common import report
+from common import options_in_turns, report
 
 from dac.algorithms import make_algorithm
 from dac.population import grid
@@ -43,11 +42,7 @@ def work(pipe: Connection, task: str, members: int, steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="SparseHalfCheetah")
-    parser.add_argument("--members", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=20, help="training steps per round")
+    parser = options_in_turns(__doc__, members=10, rounds=9, steps=20)
     options = parser.parse_args()
     spawn, pipes = multiprocessing.get_context("spawn"), []
     for variables in ({}, DEFAULT):

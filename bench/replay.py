@@ -5,11 +5,10 @@ python bench/replay.py [--task SparseHalfCheetah] [--members 1] [--rounds 15] [-
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
-from common import report
+from common import options_in_turns, report
 
 from dac.algorithms import make_algorithm
 from dac.population import grid
@@ -19,11 +18,7 @@ from dac.training.schedule import Schedule
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="SparseHalfCheetah")
-    parser.add_argument("--members", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=80, help="training steps per round")
+    parser = options_in_turns(__doc__, members=1, rounds=15, steps=80)
     options = parser.parse_args()
     task, members = find_task(options.task), grid(range(options.members), {})
     if task.host is None:
