@@ -144,7 +144,8 @@ class RunConfig:
         """Tells this run's checkpoints from those of others; a run that is only longer is the same."""
         neutral = dataclasses.asdict(self.training) | {"steps": 1, "checkpoint_every": 0, "on_nan": "freeze"}
         neutral |= {"eval_every": 1, "eval_episodes": 1, "replay": "auto"}
-        hyper = {n: v for n, v in self.hyper.items() if n not in self._followers()}
+        followers = self._followers()
+        hyper = {n: v for n, v in self.hyper.items() if n not in followers}
         text = repr((self.algorithm, self.task, self.seeds, sorted(hyper.items()), sorted(neutral.items())))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

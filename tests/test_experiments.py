@@ -160,6 +160,11 @@ def test_the_published_sparse_numbers_are_those_of_the_raw_data():
             assert f"| {mean:.0f} |" in line or f"| {mean:.0f} [{low:.0f}, {high:.0f}] |" in line
 
 
+def with_settings(run, **hyper):
+    """Which of a run's members have these settings."""
+    return [i for i, member in enumerate(run.members) if all(member.hyper[n] == v for n, v in hyper.items())]
+
+
 def test_the_log_of_what_was_tried_is_that_of_the_raw_data():
     """docs/reproduction.md: mean return at 60,000 steps, and the best after 10,000, of each setting that was tried."""
     root = Path(__file__).parents[1]
@@ -168,7 +173,7 @@ def test_the_log_of_what_was_tried_is_that_of_the_raw_data():
 
     def cell(folder, **hyper):
         run = Run(start / folder)
-        group = [i for i, member in enumerate(run.members) if all(member.hyper[n] == v for n, v in hyper.items())]
+        group = with_settings(run, **hyper)
         mean = run.metrics["return"][:, group].mean(axis=1)
         assert len(group) == len(run.config.seeds)
         return f"{mean[-1]:.0f} ({mean[run.metrics['step'][:, 0] > 10_000].max():.0f})"
@@ -201,17 +206,20 @@ def test_the_fast_start_is_that_of_the_raw_data():
         parts = []
         for folder in folders:
             run = Run(root / "results" / "sparse" / folder)
-            group = [i for i, member in enumerate(run.members) if all(member.hyper[n] == v for n, v in hyper.items())]
-            parts.append(run.metrics["return"][np.searchsorted(run.metrics["step"][:, 0], steps)][:, group])
+            rows = np.searchsorted(run.metrics["step"][:, 0], steps)
+            parts.append(run.metrics["return"][rows][:, with_settings(run, **hyper)])
         return np.concatenate(parts, axis=1)
 
     def row(*cells):
         assert f"| {' | '.join(cells)} |" in lines
 
+    def better(ours, theirs):
+        return "{:.2f} [{:.2f}, {:.2f}]".format(*probability_of_improvement(ours, theirs))
+
     def compare(name, seeds, one, four):
-        p, low, high = probability_of_improvement(one.mean(axis=0), four.mean(axis=0))
         assert one.shape == four.shape
-        row(name, seeds, f"{one.mean():.0f}", f"{four.mean():.0f}", f"{p:.2f} [{low:.2f}, {high:.2f}]")
+        means = f"{one.mean():.0f}", f"{four.mean():.0f}"
+        row(name, seeds, *means, better(one.mean(axis=0), four.mean(axis=0)))
 
     def best(values):
         means = values.mean(axis=1)
@@ -223,10 +231,8 @@ def test_the_fast_start_is_that_of_the_raw_data():
         moments = [f"{values[np.flatnonzero(grid == k * 1000)[0]].mean():.0f}" for k in (20, 40, 60, 80, 100)]
         row(name, seeds, *moments, f"{mean} [{low}, {high}]", f"{tail}")
 
-    fast, tens = (
-        "alpha 0.1, clip {}, beta 0.005",
-        ["fast-start/clip-4", "fast-start/seeds-10-19", "fast-start/seeds-20-29"],
-    )
+    fast = "alpha 0.1, clip {}, beta 0.005"
+    tens = ["fast-start/clip-4", "fast-start/seeds-10-19", "fast-start/seeds-20-29"]
     compare(fast.format(4), "0 to 19", returns(*tens[:2]), returns("fast-start/four-envs", clip=4))
     for clip in (2, 1):
         four = returns("fast-start/four-envs", clip=clip)[:, :10]
@@ -254,9 +260,6 @@ def test_the_fast_start_is_that_of_the_raw_data():
     assert f"the five others are as good ({moment[5:].mean():.0f})" in text
     wide = returns("fast-start/four-envs", clip=4)
     assert f"have {best(returns(*tens[:2]))[0]} against {best(wide)[0]}" in text
-
-    def better(ours, theirs):
-        return "{:.2f} [{:.2f}, {:.2f}]".format(*probability_of_improvement(ours, theirs))
 
     few = returns("fast-start/quarter-updates", "fast-start/quarter-updates-5-9")
     means = f"a mean of {few.mean():.0f}, with all updates {wide[:, :10].mean():.0f}"

@@ -221,7 +221,7 @@ def test_of_two_equal_runs_the_one_with_more_evaluations_counts(tmp_path):
 
 def test_the_one_that_is_evaluated_more_often_has_no_more_chances():
     """Of five evaluations of the first the two count that are nearest to those of the second: 1 at 40, 2 at 80."""
-    often = dataclasses.replace(curves_of([[9] * 4, [1] * 4, [9] * 4, [2] * 4, [9] * 4]))
+    often = curves_of([[9] * 4, [1] * 4, [9] * 4, [2] * 4, [9] * 4])
     rarely = dataclasses.replace(curves_of([[3] * 4, [4] * 4], "SAC"), steps=np.array([45, 85]))
     ((kind, text),) = verdicts([often, rarely], "return")
     assert (kind, text.partition(":")[0]) == ("bad", "SAC beats DAC 0.5")

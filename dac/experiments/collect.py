@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -119,6 +119,10 @@ def far_room(first_visit: Int[np.ndarray, "seed cell"]) -> Int[np.ndarray, " see
     return np.where(entered == never, -1, entered)
 
 
+Holders = Mapping[int, Sequence[tuple[Run, int]]]
+"""By seed, the runs that hold this member of a method, and its number there."""
+
+
 def _envs(run: Run) -> int:
     return run.config.training.envs
 
@@ -142,21 +146,24 @@ class Shelf:
         How many environments a member has changes how it learns, so methods on one task that ask for the same number
         are taken with the number that most of their members have, even where one was also run as it was asked for.
         """
-        alike: dict[tuple[str, int], list[Cell]] = {}
-        for cell in cells:
-            alike.setdefault((cell.task, cell.config.training.envs), []).append(cell)
+        held = [{exact.seeds[0]: self._holders(exact) for exact in cell.members().values()} for cell in cells]
+        alike: dict[tuple[str, int], list[tuple[Cell, Holders]]] = {}
+        for cell, holders in zip(cells, held, strict=True):
+            alike.setdefault((cell.task, cell.config.training.envs), []).append((cell, holders))
         envs = {key: self._usual_envs(key[1], group) for key, group in alike.items()}
-        return [self._gather(cell, envs[cell.task, cell.config.training.envs]) for cell in cells]
+        return [
+            self._gather(cell, holders, envs[cell.task, cell.config.training.envs])
+            for cell, holders in zip(cells, held, strict=True)
+        ]
 
-    def _usual_envs(self, asked: int, cells: Sequence[Cell]) -> int:
+    def _usual_envs(self, asked: int, group: Sequence[tuple[Cell, Holders]]) -> int:
         """With how many most was trained, a member that is half done counting half; as asked if that says nothing."""
         there: collections.Counter[int] = collections.Counter({asked: 0})
-        for cell in cells:
-            length = cell.config.training.steps
-            for exact in cell.members().values():
+        for cell, members in group:
+            for holders in members.values():
                 furthest: dict[int, int] = {}
-                for run, index in self._holders(exact):
-                    done = self._progress(run, index, length)[0]
+                for run, index in holders:
+                    done = self._progress(run, index, cell.config.training.steps)[0]
                     furthest[_envs(run)] = max(done, furthest.get(_envs(run), 0))
                 there.update(furthest)
         return max(there, key=lambda n: (there[n], n == asked))
@@ -171,13 +178,13 @@ class Shelf:
             and len(self._read(run).get("step", ()))
         ]
 
-    def _gather(self, cell: Cell, envs: int) -> Curves:
+    def _gather(self, cell: Cell, members: Holders, envs: int) -> Curves:
         found: list[tuple[int, Run, int]] = []
-        for exact in cell.members().values():
-            if holders := self._holders(exact):
+        for seed, holders in members.items():
+            if holders:
                 length = cell.config.training.steps
                 run, index = max(holders, key=lambda holder: self._preference(envs, length, *holder))
-                found.append((exact.seeds[0], run, index))
+                found.append((seed, run, index))
         runs = tuple(dict.fromkeys(run for _, run, _ in found))
         common = [set(self._read(run)["step"][:, 0].astype(int)) for run in runs]
         steps = np.array(sorted(set.intersection(*common)) if common else [], int)
