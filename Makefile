@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench soak docs lock clean
+.PHONY: help setup demo test test-slow test-coverage lint bench soak docs lock clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
 
 setup: $(STAMP) ## a virtual environment in .venv with everything pinned
 
@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 demo: setup ## train DAC and SAC side by side in the maze: curves, histograms and a page in demo/
-	$(BIN)/python -m dac.demo
+	$(BIN)/python -m dac.cli.demo
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
@@ -31,6 +31,9 @@ test: lint ## lint, types and tests
 
 test-slow: setup ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow
+
+test-coverage: setup ## the tests of `make test`, and which lines of dac/ they reach
+	$(BIN)/python -m pytest -n 2 --cov=dac --cov-report=term:skip-covered
 
 bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matrix product, to SBX, to Stable-Baselines3
 	$(BIN)/python bench/update.py --members 1,4

@@ -14,12 +14,12 @@ from common import options_in_turns, report
 
 from dac.algorithms import make_algorithm
 from dac.config import Training
-from dac.population import grid
+from dac.core.population import grid
+from dac.core.schedule import Schedule
+from dac.rundir.checkpoints import Checkpointer
 from dac.tasks import find_task
-from dac.training.checkpoint import Checkpointer
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
-from dac.training.schedule import Schedule
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from common import report, seconds
 from update import SPEC, random_batch, updates_per_second
 
 from dac.algorithms import RandomNetworkDistillation, StateEntropy
-from dac.algorithms.bonus import AbstractBonus
-from dac.population import each_member, grid, stack_keys
+from dac.algorithms.bonuses.base import AbstractBonus
+from dac.core.population import each_member, grid, stack_keys
 
 
 def bonus_seconds(bonus: AbstractBonus, members: int, updates: int) -> tuple[float, float, int]:

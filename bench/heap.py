@@ -15,10 +15,10 @@ import numpy as np
 from common import options_in_turns, report
 
 from dac.algorithms import make_algorithm
-from dac.population import grid
+from dac.core.population import grid
+from dac.core.schedule import Schedule
 from dac.tasks import find_task
 from dac.training.host import HostLoop
-from dac.training.schedule import Schedule
 
 DEFAULT = {"MALLOC_TOP_PAD_": "131072"}
 """glibc's own default: changes nothing but that `keep_freed_memory`, which `common` calls, lets things be."""

@@ -12,10 +12,10 @@ import jax
 from common import report
 
 from dac.algorithms import DAC
+from dac.core.population import grid
+from dac.core.schedule import Schedule
 from dac.envs.maze import FourRoomMaze
-from dac.population import grid
 from dac.training.device import DeviceLoop
-from dac.training.schedule import Schedule
 
 
 def main() -> None:

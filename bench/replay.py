@@ -11,10 +11,10 @@ import numpy as np
 from common import options_in_turns, report
 
 from dac.algorithms import make_algorithm
-from dac.population import grid
+from dac.core.population import grid
+from dac.core.schedule import Schedule
 from dac.tasks import find_task
 from dac.training.host import HostLoop
-from dac.training.schedule import Schedule
 
 
 def main() -> None:

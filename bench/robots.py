@@ -16,10 +16,10 @@ import jax
 from common import report
 
 from dac.algorithms import ALGORITHMS, make_algorithm
-from dac.population import grid
+from dac.core.population import grid
+from dac.core.schedule import Schedule
 from dac.tasks import find_task
 from dac.training.host import HostLoop, MakeEnvs
-from dac.training.schedule import Schedule
 
 
 def main() -> None:
@@ -41,8 +41,9 @@ def main() -> None:
 def measure(options: argparse.Namespace, make: MakeEnvs, envs: int) -> None:
     schedule = Schedule(10**9, envs, 1000, 1000, 1, options.capacity, 1000)
     algorithm = make_algorithm(options.algorithm, ALGORITHMS[options.algorithm].bonus)
-    loop = HostLoop(algorithm, make, grid(range(options.members), {}), schedule)
-    loop.advance(math.ceil(1000 / envs) + max(20, options.steps // 4))  # compiles
+    members, warm_up = grid(range(options.members), {}), math.ceil(1000 / envs) + max(20, options.steps // 4)
+    loop = HostLoop(algorithm, make, members, schedule)
+    loop.advance(warm_up)  # compiles
 
     def rate(work: Callable[[], None]) -> float:
         loop.wait()
@@ -56,20 +57,14 @@ def measure(options: argparse.Namespace, make: MakeEnvs, envs: int) -> None:
 
     figures = {"steps_per_second_per_member": rate(train)}
     figures["agent_steps_per_second"] = figures["steps_per_second_per_member"] * options.members
-    if loop._launcher is not None:
-        launcher, loop._launcher = loop._launcher, None
-        figures["launched_in_place"] = rate(train)
-        loop._launcher = launcher
-
     # the same update dispatches without environments: what is the loop's share of what the device can do?
-    packed = jax.device_put(loop._packed)
-
-    def update() -> None:
-        for _ in range(options.steps):
-            loop._update(packed)
-
-    figures["update_only_per_member"] = rate(update)
+    figures["update_only_per_member"] = rate(lambda: loop.learn_only(options.steps))
     figures["share_of_update_only"] = figures["steps_per_second_per_member"] / figures["update_only_per_member"]
+    if loop.launches_aside:
+        loop.close()
+        loop = HostLoop(algorithm, make, members, schedule, launch_aside=False)
+        loop.advance(warm_up)
+        figures["launched_in_place"] = rate(train)
     stats = jax.local_devices()[0].memory_stats() or {}
     figures["peak_device_gib"] = stats.get("peak_bytes_in_use", 0) / 2**30
     report(f"{options.task} {options.algorithm} x{options.members}", **figures, envs=envs)

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from common import FLOPS_PER_UPDATE, matmul_flops, report, seconds
 
 from dac.algorithms import ALGORITHMS, make_algorithm
-from dac.population import each_member, grid, stack_algorithms, stack_keys
-from dac.types import EnvSpec, Transition
+from dac.core.population import each_member, grid, stack_algorithms, stack_keys
+from dac.core.types import EnvSpec, Transition
 
 SPEC = EnvSpec(obs_size=17, action_size=6)
 

@@ -4,9 +4,11 @@ import functools
 import subprocess
 import sys
 
+import numpy as np
+
 from dac.algorithms import DAC
-from dac.training.record import Recorder
-from dac.training.schedule import Schedule
+from dac.core.schedule import Schedule
+from dac.rundir.writing import Recorder
 
 
 def schedule(steps=150, **changes):
@@ -28,14 +30,22 @@ def tiny(**changes):
 
 def interrupt_at(patch, step):
     """Break runs off when the evaluation of that step is to be written."""
-    real = Recorder.evaluation
+    real = Recorder.append
 
-    def failing(self, note, result):
-        if note.step == step:
+    def failing(self, rows):
+        if rows[0]["step"] == step:
             raise KeyboardInterrupt
-        return real(self, note, result)
+        return real(self, rows)
 
-    patch.setattr(Recorder, "evaluation", failing)
+    patch.setattr(Recorder, "append", failing)
+
+
+def everything(loop, member=None):
+    """All that a loop's future depends on, by name: of one member, or of all of them."""
+    kept = max(0, loop.stored - loop.capacity)
+    arrays = {name: np.asarray(array) for name, array in loop.snapshot().items()}
+    arrays["replay"] = np.asarray(loop.latest_rows(kept))
+    return arrays if member is None else {name: array[member] for name, array in arrays.items()}
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What the documentation shows is run."""
+"""What the documentation shows is run, and what it names exists."""
 
 import importlib.util
 import re
@@ -9,13 +9,24 @@ import equinox as eqx
 import pytest
 
 import dac
-from dac.algorithms import ALGORITHMS, Entry, make_algorithm
-from dac.population import each_member, grid, stack_algorithms, stack_keys
-from dac.training.member import metric_names
-from dac.types import EnvSpec
+from dac.algorithms import ALGORITHMS, METRICS, Entry, make_algorithm
+from dac.core.population import each_member, grid, stack_algorithms, stack_keys
+from dac.core.types import EnvSpec
+from dac.training.step import metric_names
 
 SPEC = EnvSpec(obs_size=2, action_size=1)
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "results" / "README.md", *PAGES]
+TO_BE_WRITTEN = {
+    "dac/core/architectures/NAME.py",
+    "dac/algorithms/metrics/NAME.py",
+    "dac/algorithms/ddpg.py",
+    "dac/algorithms/NAME.py",
+    "dac/algorithms/bonuses/NAME.py",
+}
+"""Files that a page tells its reader to write."""
 
 
 def test_the_tenth_algorithm_of_the_docs_learns(tmp_path, monkeypatch):
@@ -57,3 +68,76 @@ def test_every_common_column_is_explained(tmp_path):
     run = dac.train("sac", "maze", steps=20, eval_every=20, hidden=(8,), batch_size=8, out=tmp_path / "run")
     page = (DOCS / "dac.md").read_text()
     assert all(f"`{column}`" in page for column in run.metrics if column not in ("member", "seed"))
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def prose(path):
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(path):
+    """The names by which a page's headings are linked to."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())
+    assert sorted(navigation) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_every_link_leads_somewhere(path):
+    """A relative link names a file that exists and, behind a #, one of its headings."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        if link.startswith(("https://", "http://")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert not (path in PAGES and DOCS not in target.parents), f"{link} leads out of the web site"
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=name_of)
+def test_every_file_that_is_named_exists(path):
+    """Modules, tests, benchmarks and results are named by their paths from the root; a star stands for any name."""
+    named = re.findall(r"(?<![\w/.-])(?:(?:dac|tests)/[\w/]+\.py|(?:bench|results)/[\w./*-]*[\w*])", path.read_text())
+    for name in set(named) - TO_BE_WRITTEN:
+        assert list(ROOT.glob(name)), name
+
+
+def test_the_table_of_what_moved_leads_to_modules():
+    """Every new place can be imported; an old place that is no new one is gone."""
+    section = (DOCS / "migration.md").read_text().split("## Modules")[1].split("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("| `dac")]
+    modules = [[re.findall(r"`(dac[\w.]*)`", cell) for cell in row.strip("|").split("|")] for row in rows]
+    new = {name for _, places in modules for name in places}
+    assert len(rows) > 20
+    for (old,), places in modules:
+        assert places
+        assert all(importlib.util.find_spec(name) for name in places), places
+        assert old in new or not exists(old), old
+
+
+def exists(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its package is gone, too
+        return False
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version: {dac.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"Version {dac.__version__} " in (ROOT / "README.md").read_text()
+    assert re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == dac.__version__
+
+
+def test_every_metric_that_can_be_asked_for_is_explained():
+    page = (DOCS / "metrics.md").read_text()
+    for name in METRICS:
+        assert f"| `{name}` |" in page

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dac.algorithms.acktr import ACKTR as ACKTR
 from dac.algorithms.base import AbstractAlgorithm as AbstractAlgorithm
 from dac.algorithms.base import AbstractOffPolicy as AbstractOffPolicy
 from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
-from dac.algorithms.bonus import AbstractBonus as AbstractBonus
-from dac.algorithms.bonus import WithBonus as WithBonus
+from dac.algorithms.bonuses.base import AbstractBonus as AbstractBonus
+from dac.algorithms.bonuses.base import WithBonus as WithBonus
+from dac.algorithms.bonuses.maxent_state import StateEntropy as StateEntropy
+from dac.algorithms.bonuses.rnd import RandomNetworkDistillation as RandomNetworkDistillation
 from dac.algorithms.dac import DAC as DAC
+from dac.algorithms.dac_window import WithWindow as WithWindow
 from dac.algorithms.fixed_sigma import FixedSigma as FixedSigma
-from dac.algorithms.maxent_state import StateEntropy as StateEntropy
+from dac.algorithms.metrics import METRICS as METRICS
+from dac.algorithms.metrics import WithMetrics as WithMetrics
 from dac.algorithms.ppo import PPO as PPO
-from dac.algorithms.rnd import RandomNetworkDistillation as RandomNetworkDistillation
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
 from dac.algorithms.td3 import TD3 as TD3
-from dac.types import UsageError
+from dac.core.types import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a name stands for: an algorithm, and the bonus that belongs to it."""
+    """What a name stands for: an algorithm, the bonus that belongs to it, and what is built around it."""
 
     algorithm: type[AbstractAlgorithm]
     bonus: str = "none"
+    around: type[AbstractOffPolicy] | None = None
+    """An algorithm that takes this one as its first argument and has settings of its own."""
 
     @property
     def summary(self) -> str:
@@ -38,7 +43,7 @@ class Entry:
 
 
 ALGORITHMS: dict[str, Entry] = {
-    "dac": Entry(DAC),
+    "dac": Entry(DAC, around=WithWindow),
     "sac": Entry(SAC),
     "sac-div": Entry(SACDiv),
     "rnd": Entry(FixedSigma, bonus="rnd"),
@@ -56,22 +61,35 @@ BONUSES: dict[str, type[AbstractBonus]] = {
 
 def owners(name: str, bonus: str = "none") -> list[type]:
     """The classes whose fields are the settings of an algorithm with a bonus."""
-    return [ALGORITHMS[name].algorithm] + ([] if bonus == "none" else [BONUSES[bonus]])
+    entry = ALGORITHMS[name]
+    return [entry.algorithm, *([entry.around] if entry.around else []), *([] if bonus == "none" else [BONUSES[bonus]])]
 
 
-def make_algorithm(name: str, bonus: str = "none", settings: Mapping[str, Any] | None = None) -> AbstractAlgorithm:
-    """The algorithm of that name with its settings, those of the bonus among them."""
+def make_algorithm(
+    name: str, bonus: str = "none", settings: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
+) -> AbstractAlgorithm:
+    """Make the algorithm of that name with its settings, those of the bonus among them, and with more metrics."""
     values = dict(settings or {})
-    classes = owners(name, bonus)
-    split = [{f.name: values.pop(f.name) for f in dataclasses.fields(c) if f.name in values} for c in classes]
+    entry = ALGORITHMS[name]
+
+    def make(owner: type, *inside: AbstractAlgorithm) -> Any:
+        own = [field.name for field in dataclasses.fields(owner) if field.name in values]
+        return owner(*inside, **{name: values.pop(name) for name in own})
+
+    algorithm = make(entry.algorithm)
+    if entry.around is not None:
+        algorithm = make(entry.around, algorithm)
+    if bonus != "none":
+        if not isinstance(algorithm, AbstractOffPolicy):
+            raise UsageError(f"{name} learns on-policy and takes no bonus (accepted: {', '.join(off_policy())})")
+        algorithm = WithBonus(algorithm, make(BONUSES[bonus]))
+    if metrics:
+        if not isinstance(algorithm, AbstractOffPolicy):
+            raise UsageError(f"{name} learns on-policy and takes no metrics (accepted: {', '.join(off_policy())})")
+        algorithm = WithMetrics.around(algorithm, {metric: METRICS[metric] for metric in metrics})
     if values:
         raise TypeError(f"{name} has no setting {next(iter(values))!r}")
-    algorithm = classes[0](**split[0])
-    if bonus == "none":
-        return algorithm
-    if not isinstance(algorithm, AbstractOffPolicy):
-        raise UsageError(f"{name} learns on-policy and takes no bonus (accepted: {', '.join(off_policy())})")
-    return WithBonus(algorithm, classes[1](**split[1]))
+    return algorithm
 
 
 def off_policy() -> list[str]:

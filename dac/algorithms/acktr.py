@@ -6,18 +6,21 @@ one step of the actor, whose length a trust region holds. What differs from the 
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from dac.advantage import generalised_advantages
-from dac.algorithms.base import AbstractOnPolicy, count, number, static
-from dac.kfac import KFACState, clip_scale, layer_statistics, scale_by_kfac
-from dac.networks import MLP, OBS_BOUND, NormalisedGaussianPolicy
-from dac.normalise import Moments
-from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, float_dtype
+from dac.algorithms.base import AbstractNetworkSettings, AbstractOnPolicy, choice, count, number, static
+from dac.algorithms.parts.advantage import generalised_advantages
+from dac.algorithms.parts.kfac import KFACState, clip_scale, layer_statistics, scale_by_kfac
+from dac.core.architectures import ACTIVATIONS, MLP, NETWORKS
+from dac.core.networks import OBS_BOUND, NormalisedGaussianPolicy
+from dac.core.normalise import Moments
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, UsageError, float_dtype
 
 MEASURED = ("kl", "policy_loss", "value_loss", "explained_variance", "kl_clip_scale")
 STEP_SIZE_MIN, STEP_SIZE_MAX = 1e-8, 1.0
@@ -32,7 +35,7 @@ class Optimiser(eqx.Module):
     """Sum of the directions so far, each weighted by momentum^age."""
 
 
-class ACKTRState(eqx.Module):
+class State(eqx.Module):
     policy: NormalisedGaussianPolicy
     policy_optimiser: Optimiser
     value: MLP
@@ -41,7 +44,7 @@ class ACKTRState(eqx.Module):
     measured: Metrics
 
 
-class ACKTR(AbstractOnPolicy[ACKTRState]):
+class ACKTR(AbstractNetworkSettings[State], AbstractOnPolicy[State]):
     """Natural-gradient actor-critic: Kronecker-factored curvature, trust region."""
 
     gamma: float = number(0.99, 0, 1)
@@ -74,16 +77,30 @@ class ACKTR(AbstractOnPolicy[ACKTRState]):
     """Value updates between two inversions of the value network's factors."""
     hidden: tuple[int, ...] = static((64, 64))
     """Hidden layer sizes, for both networks."""
+    activation: str = choice("tanh", ACTIVATIONS, since="0.2")
+    """Activation function of the policy's hidden layers."""
+    value_activation: str = choice("elu", ACTIVATIONS, since="0.2")
+    """Activation function of the value network's hidden layers."""
     rollout: int = count(2500)
     """Environment steps per update, over all parallel environments."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> ACKTRState:
+    def __check_init__(self) -> None:
+        if NETWORKS[self.network] is not MLP or self.norm != "none":
+            raise UsageError(
+                f"acktr needs network mlp with norm none, not {self.network} with {self.norm}: "
+                "K-FAC has no statistics for other architectures"
+            )
+
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
         policy_key, value_key = jax.random.split(key)
         # orthogonal weights; the authors' columns are random and of norm 1, scaled by 0.1 at the policy's end
-        mlp = MLP(policy_key, spec.obs_size, self.hidden, spec.action_size, activation=jnp.tanh, last_scale=0.1)
-        value = MLP(value_key, spec.obs_size, self.hidden, 1, activation=jax.nn.elu, last_scale=1.0)
+        of_value = dataclasses.replace(self.architecture, activation=self.value_activation)
+        mlp = self.architecture(policy_key, spec.obs_size, spec.action_size, last_scale=0.1)
+        value = of_value(value_key, spec.obs_size, 1, last_scale=1.0)
+        assert isinstance(mlp, MLP)
+        assert isinstance(value, MLP)
         log_std = jnp.zeros(spec.action_size, float_dtype())
-        return ACKTRState(
+        return State(
             policy=NormalisedGaussianPolicy(mlp, log_std, Moments.create(spec.obs_size)),
             policy_optimiser=Optimiser(self._policy_kfac.init(mlp), jax.tree.map(jnp.zeros_like, (mlp, log_std))),
             value=value,
@@ -92,10 +109,10 @@ class ACKTR(AbstractOnPolicy[ACKTRState]):
             measured={name: jnp.zeros((), float_dtype()) for name in MEASURED},
         )
 
-    def policy(self, state: ACKTRState) -> NormalisedGaussianPolicy:
+    def policy(self, state: State) -> NormalisedGaussianPolicy:
         return state.policy
 
-    def update(self, state: ACKTRState, rollout: Transition, key: PRNGKey) -> ACKTRState:
+    def update(self, state: State, rollout: Transition, key: PRNGKey) -> State:
         """Fit the value, take one natural step of the policy, adapt the step size."""
         policy_key, value_key = jax.random.split(key)
         # the statistics first, so that what is learnt now and what acts next see the same inputs
@@ -115,7 +132,7 @@ class ACKTR(AbstractOnPolicy[ACKTRState]):
             state, old, flat(rollout.obs), flat(obs), flat(rollout.action), weight.reshape(-1), policy_key
         )
         kl = jnp.mean(jax.vmap(lambda o: divergence(old, new, o))(flat(rollout.obs)))
-        return ACKTRState(
+        return State(
             policy=new,
             policy_optimiser=policy_optimiser,
             value=new_value,
@@ -135,12 +152,12 @@ class ACKTR(AbstractOnPolicy[ACKTRState]):
         factor = jnp.where(kl > 2 * self.target_kl, 1 / ADAPTATION, jnp.where(kl < self.target_kl / 2, ADAPTATION, 1.0))
         return jnp.clip(step_size * factor, STEP_SIZE_MIN, STEP_SIZE_MAX)
 
-    def metrics(self, state: ACKTRState) -> Metrics:
+    def metrics(self, state: State) -> Metrics:
         sigma = jnp.mean(jnp.exp(state.policy.log_std))
         return state.measured | {"step_size": state.step_size, "entropy": state.policy.entropy(), "sigma": sigma}
 
     def _fit_value(
-        self, state: ACKTRState, obs: Float[Array, "batch obs"], returns: Float[Array, " batch"], key: PRNGKey
+        self, state: State, obs: Float[Array, "batch obs"], returns: Float[Array, " batch"], key: PRNGKey
     ) -> tuple[MLP, Optimiser, Scalar]:
         """Gauss-Newton steps down 1/2 (V - return)^2: the Fisher matrix is that of N(V, 1). Section 3.1."""
 
@@ -163,7 +180,7 @@ class ACKTR(AbstractOnPolicy[ACKTRState]):
 
     def _improve(
         self,
-        state: ACKTRState,
+        state: State,
         old: NormalisedGaussianPolicy,
         obs: Float[Array, "batch obs"],
         inputs: Float[Array, "batch obs"],
@@ -182,7 +199,8 @@ class ACKTR(AbstractOnPolicy[ACKTRState]):
         loss_now, gradient = jax.value_and_grad(loss)(parameters)
         # the true Fisher matrix: fresh actions of the policy, mean + sigma * noise, have the score noise / sigma
         noise = jax.random.normal(key, action.shape, action.dtype)
-        statistics = layer_statistics(old.mlp, inputs, noise * jnp.exp(-old.log_std))
+        assert isinstance(old.mlp, MLP)
+        statistics = layer_statistics(old.mlp, inputs, noise * jnp.exp(-old.log_std)[None])
         natural, kfac = self._policy_kfac.update(gradient[0], state.policy_optimiser.kfac, statistics=statistics)
         # log sigma is independent of the mean in the Fisher matrix, with exactly 2 for each of its entries
         direction = natural, gradient[1] / (2 + self.policy_damping)

@@ -11,20 +11,46 @@ from all transitions of the latest stretch of time, in order, whenever one is co
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Int
 
-from dac.networks import AbstractPolicy
-from dac.types import EnvSpec, Metrics, PRNGKey, Transition
+from dac.core.architectures import ACTIVATIONS, NETWORKS, NORMS, Architecture
+from dac.core.learner import Learner, Model
+from dac.core.networks import AbstractPolicy
+from dac.core.population import AbstractVariable
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
 
 State = TypeVar("State", bound=eqx.Module)
 
 
-class AbstractAlgorithm(eqx.Module, Generic[State]):
+def static(default: Any) -> Any:
+    """A field that is part of the program, not of the data: another value is another compilation."""
+    return eqx.field(default=default, static=True)
+
+
+def count(default: int, low: int = 1, high: int = 1_000_000) -> Any:
+    """A static whole number in [low, high]."""
+    return eqx.field(default=default, static=True, metadata={"low": low, "high": high})
+
+
+def number(default: float, low: float = -math.inf, high: float = math.inf, *, follows: str | None = None) -> Any:
+    """A hyperparameter in [low, high]: a leaf, so it may differ per member of one compiled program.
+
+    With `follows`, it is the value of that training setting unless it is given.
+    """
+    return eqx.field(default=default, metadata={"low": low, "high": high, "follows": follows})
+
+
+def choice(default: str, choices: Iterable[str], *, since: str | None = None) -> Any:
+    """A static field that holds one of these names; for `since` see `RunConfig.fingerprint`."""
+    return eqx.field(default=default, static=True, metadata={"choices": choices, "since": since})
+
+
+class AbstractAlgorithm(AbstractVariable, Generic[State]):
     """What both kinds have in common."""
 
     @abc.abstractmethod
@@ -35,33 +61,64 @@ class AbstractAlgorithm(eqx.Module, Generic[State]):
     def policy(self, state: State) -> AbstractPolicy:
         """The part of the state that acts."""
 
-    def replace(self, **values: float) -> Self:
-        """The algorithm with other values for some of its numbers."""
-        return dataclasses.replace(self, **values)
+
+class AbstractNetworkSettings(AbstractAlgorithm[State]):
+    """The settings of an algorithm that say how its networks are built."""
+
+    hidden: tuple[int, ...] = static((256, 256))
+    """Hidden layer sizes, for every network."""
+    network: str = choice("mlp", NETWORKS, since="0.2")
+    """Architecture of every network: fully connected layers, or SimBa's residual blocks, one per hidden layer."""
+    activation: str = choice("relu", ACTIVATIONS, since="0.2")
+    """Activation function of hidden layers."""
+    norm: str = choice("none", NORMS, since="0.2")
+    """Layer norm of hidden layers before their activation, or none."""
+
+    def __check_init__(self) -> None:
+        NETWORKS[self.network].check(self.hidden, self.norm)
+
+    @property
+    def architecture(self) -> Architecture:
+        """What every network is built by."""
+        return Architecture(self.hidden, self.network, self.activation, self.norm)
+
+    def learner(
+        self, build: Callable[[PRNGKey, EnvSpec, Architecture], Model], key: PRNGKey, spec: EnvSpec
+    ) -> Learner[Model]:
+        """A fresh network of this architecture with its optimiser."""
+        return Learner.create(build(key, spec, self.architecture))
 
 
 class Recent(eqx.Module):
-    """A batch of the latest transitions only."""
+    """Transitions drawn from the latest ones only."""
 
-    batch: Transition
+    transitions: Transition
     whole: Bool[Array, ""]
-    """Whether the window still holds everything the ring does, so that a recent batch is like any other."""
+    """Whether the window still covers the whole replay buffer, so that these transitions are like any others."""
+
+
+class Batch(Transition):
+    """Transitions drawn from the replay buffer for one update."""
+
+    recent: Recent | None = None
+    """As many of the latest transitions, for an algorithm that asks for them; None for all others."""
 
 
 class AbstractOffPolicy(AbstractAlgorithm[State]):
-    """Learns from batches of the ring, one gradient step each."""
+    """Learns from batches of the replay buffer, one gradient step each."""
 
-    batch_size: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def batch_size(self) -> int:
+        """Transitions per update."""
 
     @abc.abstractmethod
-    def update(
-        self, state: State, batch: Transition, key: PRNGKey, recent: Recent | None = None
-    ) -> tuple[State, Metrics]:
-        """One gradient step on a batch, and what it measured on the way. `recent` is None unless it is asked for."""
+    def update(self, state: State, batch: Batch, key: PRNGKey) -> tuple[State, Metrics]:
+        """Take one gradient step on a batch, and say what was measured on the way."""
 
     @property
     def recent(self) -> int:
-        """How many of the latest transitions a second batch is drawn from; 0 for no second batch."""
+        """How many of the latest transitions `Batch.recent` is drawn from; 0 for none."""
         return 0
 
     @property
@@ -93,21 +150,3 @@ class AbstractOnPolicy(AbstractAlgorithm[State]):
     @abc.abstractmethod
     def metrics(self, state: State) -> Metrics:
         """What the last update measured."""
-
-
-def static(default: Any) -> Any:
-    """A field that is part of the program, not of the data: another value is another compilation."""
-    return eqx.field(default=default, static=True)
-
-
-def count(default: int, low: int = 1, high: int = 1_000_000) -> Any:
-    """A static whole number in [low, high]."""
-    return eqx.field(default=default, static=True, metadata={"low": low, "high": high})
-
-
-def number(default: float, low: float = -math.inf, high: float = math.inf, *, follows: str | None = None) -> Any:
-    """A hyperparameter in [low, high]: a leaf, so it may differ per member of one compiled program.
-
-    With `follows`, it is the value of that training setting unless it is given.
-    """
-    return eqx.field(default=default, metadata={"low": low, "high": high, "follows": follows})

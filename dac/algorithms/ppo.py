@@ -8,6 +8,7 @@ So the policy in the ratio is the one that acted, and the ratio starts at 1.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import equinox as eqx
 import jax
@@ -15,12 +16,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from dac.advantage import generalised_advantages
-from dac.algorithms.base import AbstractOnPolicy, count, number, static
-from dac.learner import Learner, value_and_grad
-from dac.networks import MLP, OBS_BOUND, NormalisedGaussianPolicy
-from dac.normalise import Moments
-from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, UsageError, float_dtype
+from dac.algorithms.base import AbstractNetworkSettings, AbstractOnPolicy, choice, count, number, static
+from dac.algorithms.parts.advantage import generalised_advantages
+from dac.core.architectures import ACTIVATIONS, AbstractNetwork, Architecture
+from dac.core.learner import Learner, gradient_with_values
+from dac.core.networks import OBS_BOUND, NormalisedGaussianPolicy, log_density
+from dac.core.normalise import Moments
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, UsageError, float_dtype
 
 REWARD_BOUND = 10.0
 """Scaled rewards are clipped here."""
@@ -40,15 +42,19 @@ METRICS = (
 class Networks(eqx.Module):
     """All that is learned, of whitened observations: one model, because one norm bounds the gradient of the whole."""
 
-    mean: MLP
+    mean: AbstractNetwork
     log_sigma: Float[Array, " action"]
-    value: MLP
+    value: AbstractNetwork
 
-    def __init__(self, key: PRNGKey, spec: EnvSpec, hidden: tuple[int, ...]):
+    def __init__(self, key: PRNGKey, spec: EnvSpec, architecture: Architecture):
         mean_key, value_key = jax.random.split(key)
-        self.mean = MLP(mean_key, spec.obs_size, hidden, spec.action_size, activation=jnp.tanh, last_scale=0.01)
+        self.mean = architecture(mean_key, spec.obs_size, spec.action_size, last_scale=0.01)
         self.log_sigma = jnp.zeros(spec.action_size, float_dtype())
-        self.value = MLP(value_key, spec.obs_size, hidden, 1, activation=jnp.tanh, last_scale=1.0)
+        self.value = architecture(value_key, spec.obs_size, 1, last_scale=1.0)
+
+    def log_pi(self, obs: Float[Array, " obs"], action: Float[Array, " action"]) -> Scalar:
+        """log pi(a|s) of an action before it is clipped."""
+        return log_density(self.mean(obs), self.log_sigma, action)
 
 
 class Samples(eqx.Module):
@@ -66,7 +72,7 @@ class Samples(eqx.Module):
         return self.advantage + self.value
 
 
-class PPOState(eqx.Module):
+class State(eqx.Module):
     learner: Learner[Networks]
     observations: Moments
     returns: Moments
@@ -78,7 +84,7 @@ class PPOState(eqx.Module):
     measured: Metrics
 
 
-class PPO(AbstractOnPolicy[PPOState]):
+class PPO(AbstractNetworkSettings[State], AbstractOnPolicy[State]):
     """Clipped policy ratio; on-policy."""
 
     gamma: float = number(0.99, 0, 1)
@@ -107,6 +113,8 @@ class PPO(AbstractOnPolicy[PPOState]):
     """Passes over a rollout."""
     hidden: tuple[int, ...] = static((64, 64))
     """Hidden layer sizes, for both networks."""
+    activation: str = choice("tanh", ACTIVATIONS, since="0.2")
+    """Activation function of hidden layers."""
 
     def __check_init__(self) -> None:
         # a minibatch of one has no advantage left once its mean is taken away
@@ -115,9 +123,9 @@ class PPO(AbstractOnPolicy[PPOState]):
                 f"rollout {self.rollout} does not divide into {self.minibatches} minibatches of 2 transitions or more"
             )
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> PPOState:
-        return PPOState(
-            learner=Learner.create(Networks(key, spec, self.hidden), ADAM),
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
+        return State(
+            learner=Learner.create(Networks(key, spec, self.architecture), ADAM),
             observations=Moments.create(spec.obs_size),
             returns=Moments.create(1),
             running=jnp.zeros(self.rollout, float_dtype()),
@@ -125,15 +133,15 @@ class PPO(AbstractOnPolicy[PPOState]):
             measured={name: jnp.zeros((), float_dtype()) for name in METRICS},
         )
 
-    def policy(self, state: PPOState) -> NormalisedGaussianPolicy:
+    def policy(self, state: State) -> NormalisedGaussianPolicy:
         networks = state.learner.model
         return NormalisedGaussianPolicy(networks.mean, networks.log_sigma, state.observations)
 
-    def metrics(self, state: PPOState) -> Metrics:
+    def metrics(self, state: State) -> Metrics:
         """Means over all minibatches of the last update; zeros before the first."""
         return state.measured
 
-    def update(self, state: PPOState, rollout: Transition, key: PRNGKey) -> PPOState:
+    def update(self, state: State, rollout: Transition, key: PRNGKey) -> State:
         """Epochs of minibatch steps on one rollout, then its observations count."""
         returns, running, reward = self._scale_rewards(state, rollout)
         samples = self._judge(state, dataclasses.replace(rollout, reward=reward))
@@ -143,7 +151,7 @@ class PPO(AbstractOnPolicy[PPOState]):
 
         def minibatch(learner: Learner[Networks], rows: Int[Array, " batch"]):
             batch = jax.tree.map(lambda x: x[rows], flat)
-            (_, measured), gradient = value_and_grad(lambda networks: self.loss(networks, batch))(learner.model)
+            (_, measured), gradient = gradient_with_values(functools.partial(self.loss, batch=batch))(learner.model)
             return learner.descend(clip_norm(gradient, self.max_norm), learning_rate, ADAM), measured
 
         def epoch(learner: Learner[Networks], key: PRNGKey):
@@ -158,7 +166,7 @@ class PPO(AbstractOnPolicy[PPOState]):
             "learning_rate": learning_rate,
             "sigma": jnp.mean(jnp.exp(learner.model.log_sigma)),
         }
-        return PPOState(
+        return State(
             learner=learner,
             observations=state.observations.add(rollout.obs.reshape(self.rollout, -1)),
             returns=returns,
@@ -169,9 +177,9 @@ class PPO(AbstractOnPolicy[PPOState]):
 
     def loss(self, networks: Networks, batch: Samples) -> tuple[Scalar, Metrics]:
         """Clipped policy loss + value loss - entropy. Eq. 9, Schulman et al. 2017."""
-        mean = jax.vmap(networks.mean)(batch.obs)
+        log_pi = jax.vmap(networks.log_pi)(batch.obs, batch.action)
         value = jax.vmap(networks.value)(batch.obs)[:, 0]
-        log_ratio = log_density(mean, networks.log_sigma, batch.action) - batch.log_pi
+        log_ratio = log_pi - batch.log_pi
         ratio = jnp.exp(log_ratio)
         advantage = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + 1e-8)
         loss_pi = jnp.mean(policy_loss(ratio, advantage, self.clip))
@@ -187,23 +195,22 @@ class PPO(AbstractOnPolicy[PPOState]):
         }
         return loss_pi + self.value_coefficient * loss_v - self.entropy_coefficient * entropy, metrics
 
-    def _judge(self, state: PPOState, rollout: Transition) -> Samples:
+    def _judge(self, state: State, rollout: Transition) -> Samples:
         """Densities, values and advantages under the policy that acted, with the statistics it saw through."""
         networks = state.learner.model
         obs = state.observations.whiten(rollout.obs, OBS_BOUND)
         next_obs = state.observations.whiten(rollout.next_obs, OBS_BOUND)
-        mean = jax.vmap(jax.vmap(networks.mean))(obs)
         value, next_value = (jax.vmap(jax.vmap(networks.value))(o)[..., 0] for o in (obs, next_obs))
         return Samples(
             obs=obs,
             action=rollout.action,
-            log_pi=log_density(mean, networks.log_sigma, rollout.action),
+            log_pi=jax.vmap(jax.vmap(networks.log_pi))(obs, rollout.action),
             value=value,
             advantage=generalised_advantages(rollout, value, next_value, self.gamma, self.lam),
         )
 
     def _scale_rewards(
-        self, state: PPOState, rollout: Transition
+        self, state: State, rollout: Transition
     ) -> tuple[Moments, Float[Array, " rollout"], Float[Array, "time env"]]:
         """Rewards over the standard deviation of the running return.
 
@@ -214,14 +221,6 @@ class PPO(AbstractOnPolicy[PPOState]):
         returns = state.returns.add(totals.reshape(-1, 1))
         reward = rollout.reward / jnp.sqrt(returns.variance[0] + 1e-8)
         return returns, state.running.at[:envs].set(following), jnp.clip(reward, -REWARD_BOUND, REWARD_BOUND)
-
-
-def log_density(
-    mean: Float[Array, "*axes action"], log_sigma: Float[Array, " action"], action: Float[Array, "*axes action"]
-) -> Float[Array, "*axes"]:
-    """log N(action; mean, sigma^2), before the environment clips the action."""
-    noise = (action - mean) * jnp.exp(-log_sigma)
-    return jnp.sum(-0.5 * (noise**2 + jnp.log(2 * jnp.pi)) - log_sigma, axis=-1)
 
 
 def policy_loss(

@@ -1,25 +1,32 @@
 """Soft Actor-Critic with a value network (Haarnoja et al., ICML 2018): maximise return + beta * H(pi).
 
-This is DAC at alpha = 1, written on its own; a test holds the two together. The ratio network is passive: it is
-trained only so that D_JS can be plotted beside DAC's, and nothing reads it.
+This is DAC at alpha = 1, written on its own; a test holds the two together.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import dataclasses
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from dac import entropy
-from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
-from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, sigma_saturation, twin_values
-from dac.types import EnvSpec, Metrics, PRNGKey, Transition
+from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.base import number, static
+from dac.algorithms.parts.passive_ratio import watch_divergence
+from dac.core.learner import Learner, gradient_with_values, moving_average
+from dac.core.networks import (
+    ActionValue,
+    SquashedGaussianPolicy,
+    StateValue,
+    policy_values,
+    sigma_saturation,
+    twin_values,
+)
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
 
 
-class SACState(eqx.Module):
+class State(eqx.Module):
     policy: Learner[SquashedGaussianPolicy]
     critics: Learner[ActionValue]
     value: Learner[StateValue]
@@ -27,45 +34,25 @@ class SACState(eqx.Module):
     ratio: Learner[ActionValue] | None
 
 
-class SAC(AbstractOffPolicy[SACState]):
+class SAC(AbstractActorCritic[State]):
     """Policy entropy regularisation; the paper's first baseline."""
 
     beta: float = number(1.0, 1e-6)
     """Entropy coefficient; rewards are divided by it."""
-    gamma: float = number(0.99, 0, 1)
-    """Discount factor."""
-    learning_rate: float = number(3e-4, 0, 1)
-    """Adam's step size, for every network."""
-    tau: float = number(0.005, 0, 1)
-    """Rate of the moving average that makes the target value network."""
     passive_ratio: bool = static(False)
     """Train a ratio network beside the rest, so that D_JS can be logged; it changes nothing else."""
-    policy_q: Literal["first", "min"] = static("first")
-    """Q-value in the policy objective: the first network's, or the smaller one."""
-    hidden: tuple[int, ...] = static((256, 256))
-    """Hidden layer sizes, for every network."""
-    batch_size: int = count(256)
-    """Transitions per update."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> SACState:
-        # the same split as DAC's, so that the two start from the same networks
-        policy_key, critics_key, value_key, ratio_key, _ = jax.random.split(key, 5)
-        sizes = spec.obs_size, spec.action_size, self.hidden
-        value = StateValue(value_key, spec.obs_size, self.hidden)
-        return SACState(
-            policy=Learner.create(SquashedGaussianPolicy(policy_key, *sizes)),
-            critics=Learner.create(ActionValue.twins(critics_key, *sizes)),
-            value=Learner.create(value),
-            value_target=value,
-            ratio=Learner.create(ActionValue(ratio_key, *sizes)) if self.passive_ratio else None,
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
+        *keys, ratio_key, _ = jax.random.split(key, 5)  # as DAC does, so that the two start from the same networks
+        return State(
+            **self.actor_critic(SquashedGaussianPolicy, spec, *keys),
+            ratio=self.learner(ActionValue, ratio_key, spec) if self.passive_ratio else None,
         )
 
-    def policy(self, state: SACState) -> SquashedGaussianPolicy:
+    def policy(self, state: State) -> SquashedGaussianPolicy:
         return state.policy.model
 
-    def update(
-        self, state: SACState, batch: Transition, key: PRNGKey, recent: Recent | None = None
-    ) -> tuple[SACState, Metrics]:
+    def update(self, state: State, batch: Transition, key: PRNGKey) -> tuple[State, Metrics]:
         """Every loss from the old parameters and one shared action sample, then all Adam steps."""
         obs = batch.obs
         noise = jax.random.normal(key, batch.action.shape, batch.action.dtype)
@@ -76,7 +63,7 @@ class SAC(AbstractOffPolicy[SACState]):
             q_value, q_min = policy_values(state.critics.model, obs, action, self.policy_q)
             return -jnp.mean(q_value - log_pi), (action, log_pi, q_min)
 
-        (loss_pi, (action_pi, log_pi, q_pi)), grad_pi = value_and_grad(policy_loss)(state.policy.model)
+        (loss_pi, (action_pi, log_pi, q_pi)), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
 
         # value: Q plus the entropy of the policy
         target_v = q_pi - log_pi
@@ -85,7 +72,7 @@ class SAC(AbstractOffPolicy[SACState]):
             v = jax.vmap(value)(obs)
             return 0.5 * jnp.mean((v - target_v) ** 2), v
 
-        (loss_v, v), grad_v = value_and_grad(value_loss)(state.value.model)
+        (loss_v, v), grad_v = gradient_with_values(value_loss)(state.value.model)
 
         # critics: a time-out is not a termination, so it bootstraps
         next_v = jax.vmap(state.value_target)(batch.next_obs)
@@ -93,13 +80,14 @@ class SAC(AbstractOffPolicy[SACState]):
 
         def critics_loss(critics: ActionValue):
             twins = twin_values(critics, obs, batch.action)
-            return 0.5 * jnp.sum(jnp.mean((twins - target_q) ** 2, axis=1)), twins
+            return 0.5 * jnp.sum(jnp.mean((twins - target_q[None]) ** 2, axis=1)), twins
 
-        (loss_q, twins), grad_q = value_and_grad(critics_loss)(state.critics.model)
+        (loss_q, twins), grad_q = gradient_with_values(critics_loss)(state.critics.model)
 
-        ratio, ratio_metrics = self._watch(state, batch, action_pi)
+        ratio, ratio_metrics = watch_divergence(state.ratio, batch, action_pi, self.learning_rate)
         value = state.value.descend(grad_v, self.learning_rate)
-        new_state = SACState(
+        new_state = dataclasses.replace(
+            state,
             policy=state.policy.descend(grad_pi, self.learning_rate),
             critics=state.critics.descend(grad_q, self.learning_rate),
             value=value,
@@ -116,21 +104,3 @@ class SAC(AbstractOffPolicy[SACState]):
             "sigma_saturation": sigma_saturation(state.policy.model, obs),
         }
         return new_state, metrics | ratio_metrics
-
-    def _watch(self, state: SACState, batch: Transition, action_pi) -> tuple[Learner[ActionValue] | None, Metrics]:
-        """Train the passive ratio network at alpha = 1/2 and measure D_JS with it."""
-        if state.ratio is None:
-            return None, {}
-
-        def ratio_loss(ratio: ActionValue):
-            f_pi = jax.vmap(ratio)(batch.obs, action_pi)
-            f_q = jax.vmap(ratio)(batch.obs, batch.action)
-            return -jnp.mean(entropy.ratio_objective(f_pi, f_q, 0.5)), (f_pi, f_q)
-
-        (loss, (f_pi, f_q)), gradient = value_and_grad(ratio_loss)(state.ratio.model)
-        metrics = {
-            "ratio_loss": loss,
-            "js_divergence": jnp.mean(entropy.js_divergence(f_pi, f_q, 0.5)),
-            "ratio_saturation": entropy.saturation(f_pi, f_q),
-        }
-        return state.ratio.descend(gradient, self.learning_rate), metrics

@@ -6,23 +6,32 @@ DAC, nothing leads the policy to states where it *could* diverge. `diff` this fi
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from dac import entropy
-from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
-from dac.learner import Learner, moving_average, value_and_grad
-from dac.networks import ActionValue, SquashedGaussianPolicy, StateValue, policy_values, sigma_saturation, twin_values
-from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, float_dtype
+from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.base import number, static
+from dac.core import entropy
+from dac.core.learner import Learner, gradient_with_values, moving_average
+from dac.core.networks import (
+    ActionValue,
+    SquashedGaussianPolicy,
+    StateValue,
+    policy_values,
+    sigma_saturation,
+    twin_values,
+)
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, float_dtype
 
 GROW, SHRINK = 1.01, 0.99
 """Factors of the distance-based scaling of Hong et al. 2018, one per update."""
 
 
-class SACDivState(eqx.Module):
+class State(eqx.Module):
     policy: Learner[SquashedGaussianPolicy]
     critics: Learner[ActionValue]
     value: Learner[StateValue]
@@ -32,17 +41,11 @@ class SACDivState(eqx.Module):
     """alpha_d."""
 
 
-class SACDiv(AbstractOffPolicy[SACDivState]):
+class SACDiv(AbstractActorCritic[State]):
     """SAC with a divergence from the ring's actions added to the policy's objective; the paper's second baseline."""
 
     beta: float = number(1.0, 1e-6)
     """Entropy coefficient; rewards are divided by it."""
-    gamma: float = number(0.99, 0, 1)
-    """Discount factor."""
-    learning_rate: float = number(3e-4, 0, 1)
-    """Adam's step size, for every network."""
-    tau: float = number(0.005, 0, 1)
-    """Rate of the moving average that makes the target value network."""
     kl_threshold: float = number(0.2)
     """Divergence below which alpha_d grows and above which it shrinks, with --divergence kl."""
     js_threshold: float = number(0.5)
@@ -55,33 +58,20 @@ class SACDiv(AbstractOffPolicy[SACDivState]):
     """alpha_d never rises above this; 0 gives SAC."""
     divergence: Literal["kl", "js"] = static("kl")
     """Kullback-Leibler or Jensen-Shannon divergence of the policy from the ring."""
-    policy_q: Literal["first", "min"] = static("first")
-    """Q-value in the policy objective: the first network's, or the smaller one."""
-    hidden: tuple[int, ...] = static((256, 256))
-    """Hidden layer sizes, for every network."""
-    batch_size: int = count(256)
-    """Transitions per update."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> SACDivState:
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
         # the same split as SAC's, so that the two start from the same networks
-        policy_key, critics_key, value_key, ratio_key, _ = jax.random.split(key, 5)
-        sizes = spec.obs_size, spec.action_size, self.hidden
-        value = StateValue(value_key, spec.obs_size, self.hidden)
-        return SACDivState(
-            policy=Learner.create(SquashedGaussianPolicy(policy_key, *sizes)),
-            critics=Learner.create(ActionValue.twins(critics_key, *sizes)),
-            value=Learner.create(value),
-            value_target=value,
-            ratio=Learner.create(ActionValue(ratio_key, *sizes)),
+        *keys, ratio_key, _ = jax.random.split(key, 5)
+        return State(
+            **self.actor_critic(SquashedGaussianPolicy, spec, *keys),
+            ratio=self.learner(ActionValue, ratio_key, spec),
             scale=self._bounded(jnp.asarray(self.scale, float_dtype())),
         )
 
-    def policy(self, state: SACDivState) -> SquashedGaussianPolicy:
+    def policy(self, state: State) -> SquashedGaussianPolicy:
         return state.policy.model
 
-    def update(
-        self, state: SACDivState, batch: Transition, key: PRNGKey, recent: Recent | None = None
-    ) -> tuple[SACDivState, Metrics]:
+    def update(self, state: State, batch: Transition, key: PRNGKey) -> tuple[State, Metrics]:
         """Every loss from the old parameters and one shared action sample, then all Adam steps."""
         obs = batch.obs
         noise = jax.random.normal(key, batch.action.shape, batch.action.dtype)
@@ -95,7 +85,7 @@ class SACDiv(AbstractOffPolicy[SACDivState]):
             away = entropy.kl_divergence(f) if self.divergence == "kl" else 0.5 * entropy.log_pi_over_mix(f, 0.5)
             return -jnp.mean(q_value - log_pi + state.scale * away), (action, log_pi, q_min, f)
 
-        (loss_pi, (action_pi, log_pi, q_pi, f_pi)), grad_pi = value_and_grad(policy_loss)(state.policy.model)
+        (loss_pi, (action_pi, log_pi, q_pi, f_pi)), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
 
         # ratio, Eq. 18 at alpha = 1/2: tell actions of the policy from those in the ring
         def ratio_loss(ratio: ActionValue):
@@ -103,7 +93,7 @@ class SACDiv(AbstractOffPolicy[SACDivState]):
             f_q = jax.vmap(ratio)(obs, batch.action)
             return -jnp.mean(entropy.ratio_objective(f_pi, f_q, 0.5)), f_q
 
-        (loss_ratio, f_q), grad_ratio = value_and_grad(ratio_loss)(state.ratio.model)
+        (loss_ratio, f_q), grad_ratio = gradient_with_values(ratio_loss)(state.ratio.model)
 
         # value: Q plus the entropy of the policy, without the divergence
         target_v = q_pi - log_pi
@@ -112,7 +102,7 @@ class SACDiv(AbstractOffPolicy[SACDivState]):
             v = jax.vmap(value)(obs)
             return 0.5 * jnp.mean((v - target_v) ** 2), v
 
-        (loss_v, v), grad_v = value_and_grad(value_loss)(state.value.model)
+        (loss_v, v), grad_v = gradient_with_values(value_loss)(state.value.model)
 
         # critics: a time-out is not a termination, so it bootstraps
         next_v = jax.vmap(state.value_target)(batch.next_obs)
@@ -120,14 +110,15 @@ class SACDiv(AbstractOffPolicy[SACDivState]):
 
         def critics_loss(critics: ActionValue):
             twins = twin_values(critics, obs, batch.action)
-            return 0.5 * jnp.sum(jnp.mean((twins - target_q) ** 2, axis=1)), twins
+            return 0.5 * jnp.sum(jnp.mean((twins - target_q[None]) ** 2, axis=1)), twins
 
-        (loss_q, twins), grad_q = value_and_grad(critics_loss)(state.critics.model)
+        (loss_q, twins), grad_q = gradient_with_values(critics_loss)(state.critics.model)
 
         js_divergence = jnp.mean(entropy.js_divergence(f_pi, f_q, 0.5))
         divergence = jnp.mean(entropy.kl_divergence(f_pi)) if self.divergence == "kl" else js_divergence
         value = state.value.descend(grad_v, self.learning_rate)
-        new_state = SACDivState(
+        new_state = dataclasses.replace(
+            state,
             policy=state.policy.descend(grad_pi, self.learning_rate),
             critics=state.critics.descend(grad_q, self.learning_rate),
             value=value,

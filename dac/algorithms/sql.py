@@ -13,23 +13,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dac import svgd
-from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
-from dac.learner import Learner, replace_if, value_and_grad
-from dac.networks import MLP, AbstractPolicy, ActionValue, action_saturation
-from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition
+from dac.algorithms.base import AbstractNetworkSettings, AbstractOffPolicy, count, number, static
+from dac.algorithms.parts import svgd
+from dac.core.architectures import AbstractNetwork, Architecture
+from dac.core.learner import Learner, gradient_with_values, replace_if
+from dac.core.networks import AbstractPolicy, ActionValue, action_saturation
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition
 
 EPSILON = 1e-6
 """Keeps log(1 - a^2) finite for actions that round to +-1; the original's value."""
 
 
 class Sampler(AbstractPolicy):
-    """a = tanh(MLP(s, xi)) with xi ~ N(0, I): a policy one can sample from, and nothing else."""
+    """a = tanh(network(s, xi)) with xi ~ N(0, I): a policy one can sample from, and nothing else."""
 
-    mlp: MLP
+    mlp: AbstractNetwork
+    action_size: int = eqx.field(static=True)
 
-    def __init__(self, key: PRNGKey, obs_size: int, action_size: int, hidden: tuple[int, ...]):
-        self.mlp = MLP(key, obs_size + action_size, hidden, action_size)
+    def __init__(self, key: PRNGKey, spec: EnvSpec, architecture: Architecture):
+        self.mlp = architecture(key, spec.obs_size + spec.action_size, spec.action_size)
+        self.action_size = spec.action_size
 
     def __call__(self, obs: Float[Array, " obs"], noise: Float[Array, " action"]) -> Float[Array, " action"]:
         return jnp.tanh(self.mlp(jnp.concatenate([obs, noise])))
@@ -37,10 +40,10 @@ class Sampler(AbstractPolicy):
     def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:
         """A sample, also where the policy does not explore: where exp(Q) has two modes, none is "the" best guess."""
         del explore
-        return self(obs, jax.random.normal(key, self.mlp.biases[-1].shape, obs.dtype))
+        return self(obs, jax.random.normal(key, (self.action_size,), obs.dtype))
 
 
-class SoftQState(eqx.Module):
+class State(eqx.Module):
     sampler: Learner[Sampler]
     critic: Learner[ActionValue]
     critic_target: ActionValue
@@ -48,7 +51,7 @@ class SoftQState(eqx.Module):
     """Updates taken, since the target is copied every so many."""
 
 
-class SoftQLearning(AbstractOffPolicy[SoftQState]):
+class SoftQLearning(AbstractNetworkSettings[State], AbstractOffPolicy[State]):
     """Maximum-entropy Q-learning; actions from a sampling network trained by SVGD."""
 
     beta: float = number(1.0, 1e-6)
@@ -68,23 +71,20 @@ class SoftQLearning(AbstractOffPolicy[SoftQState]):
     batch_size: int = count(128)
     """Transitions per update."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> SoftQState:
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
         sampler_key, critic_key = jax.random.split(key)
-        sizes = spec.obs_size, spec.action_size, self.hidden
-        critic = ActionValue(critic_key, *sizes)
-        return SoftQState(
-            sampler=Learner.create(Sampler(sampler_key, *sizes)),
-            critic=Learner.create(critic),
-            critic_target=critic,
+        critic = self.learner(ActionValue, critic_key, spec)
+        return State(
+            sampler=self.learner(Sampler, sampler_key, spec),
+            critic=critic,
+            critic_target=critic.model,
             updates=jnp.zeros((), jnp.int32),
         )
 
-    def policy(self, state: SoftQState) -> Sampler:
+    def policy(self, state: State) -> Sampler:
         return state.sampler.model
 
-    def update(
-        self, state: SoftQState, batch: Transition, key: PRNGKey, recent: Recent | None = None
-    ) -> tuple[SoftQState, Metrics]:
+    def update(self, state: State, batch: Transition, key: PRNGKey) -> tuple[State, Metrics]:
         """Algorithm 1: both losses from the old parameters, then both Adam steps, then perhaps the target's copy."""
         obs, (size, action_size) = batch.obs, batch.action.shape
         value_key, fixed_key, moved_key = jax.random.split(key, 3)
@@ -100,7 +100,7 @@ class SoftQLearning(AbstractOffPolicy[SoftQState]):
             q = jax.vmap(critic)(obs, batch.action)
             return 0.5 * jnp.mean((q - target_q) ** 2), q
 
-        (loss_q, q), grad_q = value_and_grad(critic_loss)(state.critic.model)
+        (loss_q, q), grad_q = gradient_with_values(critic_loss)(state.critic.model)
 
         # amortised SVGD, Eq. 13 and 14: where the particles should go, pulled back to the sampler's parameters
         shape = size, self.particles, action_size
@@ -114,7 +114,7 @@ class SoftQLearning(AbstractOffPolicy[SoftQState]):
 
         critic = state.critic.descend(grad_q, self.learning_rate)
         updates = state.updates + 1
-        new_state = SoftQState(
+        new_state = State(
             sampler=state.sampler.descend(grad_sampler, self.learning_rate),
             critic=critic,
             critic_target=replace_if(updates % self.target_every == 0, critic.model, state.critic_target),

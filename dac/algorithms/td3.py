@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dac.algorithms.base import AbstractOffPolicy, Recent, count, number, static
-from dac.learner import Learner, moving_average, replace_if, value_and_grad
-from dac.networks import MLP, AbstractPolicy, ActionValue, action_saturation, policy_values, twin_values
-from dac.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, float_dtype
+from dac.algorithms.base import AbstractNetworkSettings, AbstractOffPolicy, count, number
+from dac.core.architectures import AbstractNetwork
+from dac.core.learner import Learner, gradient_with_values, moving_average, replace_if
+from dac.core.networks import AbstractPolicy, ActionValue, action_saturation, mean_network, policy_values, twin_values
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition, float_dtype
 
 
 class DeterministicPolicy(AbstractPolicy):
-    """pi(s) = tanh(MLP(s)), with Gaussian noise on top where it explores."""
+    """pi(s) = tanh(network(s)), with Gaussian noise on top where it explores."""
 
-    mlp: MLP
+    mlp: AbstractNetwork
     noise: Scalar
 
     def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:
@@ -30,16 +31,16 @@ class DeterministicPolicy(AbstractPolicy):
         return jnp.clip(action + self.noise * jax.random.normal(key, action.shape, action.dtype), -1, 1)
 
 
-class TD3State(eqx.Module):
-    policy: Learner[MLP]
-    policy_target: MLP
+class State(eqx.Module):
+    policy: Learner[AbstractNetwork]
+    policy_target: AbstractNetwork
     critics: Learner[ActionValue]
     critics_target: ActionValue
     updates: Int[Array, ""]
     """Updates taken, since the policy learns in every second one only."""
 
 
-class TD3(AbstractOffPolicy[TD3State]):
+class TD3(AbstractNetworkSettings[State], AbstractOffPolicy[State]):
     """Deterministic policy, smoothed and clipped double Q-learning; no entropy."""
 
     gamma: float = number(0.99, 0, 1)
@@ -56,29 +57,25 @@ class TD3(AbstractOffPolicy[TD3State]):
     """Largest noise on the target policy's actions."""
     policy_every: int = count(2)
     """Updates of the critics per update of the policy and of all targets."""
-    hidden: tuple[int, ...] = static((256, 256))
-    """Hidden layer sizes, for every network."""
     batch_size: int = count(256)
     """Transitions per update."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> TD3State:
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
         policy_key, critics_key = jax.random.split(key)
-        policy = MLP(policy_key, spec.obs_size, self.hidden, spec.action_size)
-        critics = ActionValue.twins(critics_key, spec.obs_size, spec.action_size, self.hidden)
-        return TD3State(
-            policy=Learner.create(policy),
-            policy_target=policy,
-            critics=Learner.create(critics),
-            critics_target=critics,
+        policy = self.learner(mean_network, policy_key, spec)
+        critics = self.learner(ActionValue.twins, critics_key, spec)
+        return State(
+            policy=policy,
+            policy_target=policy.model,
+            critics=critics,
+            critics_target=critics.model,
             updates=jnp.zeros((), jnp.int32),
         )
 
-    def policy(self, state: TD3State) -> DeterministicPolicy:
+    def policy(self, state: State) -> DeterministicPolicy:
         return DeterministicPolicy(state.policy.model, jnp.asarray(self.noise, float_dtype()))
 
-    def update(
-        self, state: TD3State, batch: Transition, key: PRNGKey, recent: Recent | None = None
-    ) -> tuple[TD3State, Metrics]:
+    def update(self, state: State, batch: Transition, key: PRNGKey) -> tuple[State, Metrics]:
         """Algorithm 1: the critics learn; then, every second time, the policy from the new critics, and the targets."""
         obs = batch.obs
         updates = state.updates + 1
@@ -95,24 +92,24 @@ class TD3(AbstractOffPolicy[TD3State]):
         def critics_loss(critics: ActionValue):
             twins = twin_values(critics, obs, batch.action)
             # the sum of both mean squared errors, without the 1/2 that the SAC family has
-            return jnp.sum(jnp.mean((twins - target_q) ** 2, axis=1)), twins
+            return jnp.sum(jnp.mean((twins - target_q[None]) ** 2, axis=1)), twins
 
-        (loss_q, twins), grad_q = value_and_grad(critics_loss)(state.critics.model)
+        (loss_q, twins), grad_q = gradient_with_values(critics_loss)(state.critics.model)
         critics = state.critics.descend(grad_q, self.learning_rate)
 
         # deterministic policy gradient: climb the first critic, as it is after its step
-        def policy_loss(policy: MLP):
+        def policy_loss(policy: AbstractNetwork):
             action = greedy(policy, obs)
             return -jnp.mean(policy_values(critics.model, obs, action, "first")[0]), action
 
-        (loss_pi, action_pi), grad_pi = value_and_grad(policy_loss)(state.policy.model)
+        (loss_pi, action_pi), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
         policy = state.policy.descend(grad_pi, self.learning_rate)
 
         # delayed: the policy and all targets wait for the critics to settle
         policy_target = moving_average(state.policy_target, policy.model, self.tau)
         critics_target = moving_average(state.critics_target, critics.model, self.tau)
         due = updates % self.policy_every == 0
-        new_state = TD3State(
+        new_state = State(
             policy=replace_if(due, policy, state.policy),
             policy_target=replace_if(due, policy_target, state.policy_target),
             critics=critics,
@@ -129,6 +126,6 @@ class TD3(AbstractOffPolicy[TD3State]):
         return new_state, metrics
 
 
-def greedy(policy: MLP, obs: Float[Array, "batch obs"]) -> Float[Array, "batch action"]:
+def greedy(policy: AbstractNetwork, obs: Float[Array, "batch obs"]) -> Float[Array, "batch action"]:
     """pi(s) of a batch."""
     return jnp.tanh(jax.vmap(policy)(obs))

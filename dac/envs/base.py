@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from dac.types import EnvSpec, PRNGKey, Scalar, TimeStep, float_dtype
+from dac.core.types import EnvSpec, PRNGKey, Scalar, TimeStep, float_dtype
 
 
 class EpisodeState(eqx.Module):
@@ -34,26 +34,26 @@ class AbstractDeviceEnv(eqx.Module):
 
     @abc.abstractmethod
     def start(self, key: PRNGKey) -> PyTree:
-        """The world at the beginning of an episode."""
+        """Return the state of the world at the beginning of an episode."""
 
     @abc.abstractmethod
     def observe(self, world: PyTree) -> Float[Array, " obs"]:
-        """What the agent sees of it."""
+        """Return what the agent sees of the world."""
 
     @abc.abstractmethod
     def move(self, world: Any, action: Float[Array, " action"], key: PRNGKey) -> tuple[Any, Scalar, Scalar]:
-        """The world after an action, the reward, and whether the task is over (1.0) or not (0.0)."""
+        """Return the world after an action, the reward, and whether the episode terminated (1.0) or not (0.0)."""
 
     @abc.abstractmethod
     def cell(self, obs: Float[Array, " obs"]) -> Int[Array, ""]:
-        """Flat index of an observation in the visit grid; only called where `cells` is not None."""
+        """Return the flat index of an observation in the visit grid; it is called only where `cells` is not None."""
 
     def reset(self, key: PRNGKey) -> tuple[EpisodeState, Float[Array, " obs"]]:
         world = self.start(key)
         return EpisodeState(world, jnp.zeros((), jnp.int32)), self.observe(world)
 
     def step(self, state: EpisodeState, action: Float[Array, " action"], key: PRNGKey) -> tuple[EpisodeState, TimeStep]:
-        """Move, count, and begin a new episode where this one ended."""
+        """Move the world, count the step, and begin a new episode where this one ended."""
         move_key, reset_key = jax.random.split(key)
         # a Gaussian policy may reach beyond the bounds; what it learns from is the action it chose
         world, reward, terminated = self.move(state.world, jnp.clip(action, -1, 1), move_key)

@@ -3,7 +3,7 @@
     make_gymnasium("Pendulum-v1", 8)                     by its id
     make_gymnasium("my_package:MyEnv-v0", 8)             by an id that a module registers when it is imported
     make_gymnasium(lambda: MyEnv(size=3), 8)             by a function that makes a new environment at every call
-    make_gymnasium("my_package:Slow-v0", 8, processes=True)
+    make_gymnasium("my_package:Slow-v0", 8, workers=4)   stepped by four worker processes
 
 Observations may be a Box, or a Dict or Tuple of Boxes; they are laid out flat, in Gymnasium's order. Actions must be a
 Box with finite bounds; [-1, 1] is stretched over it. An environment is seeded once, by `reset`; the episodes after the
@@ -14,7 +14,9 @@ Visited states are counted where the innermost environment (`env.unwrapped`) has
     visit_grid: tuple[int, ...]     the shape of a grid over the states
     visit_cell() -> int             flat index in it of the state it is in, or -1 outside
 
-Gymnasium has no way to read an environment's state, so these environments cannot be saved (`supports_state`).
+Gymnasium has no way to read an environment's state, so these environments cannot be saved (`supports_state`). For the
+same reason `reset(seeds)` starts as freshly as the environment's own `reset(seed=...)` does: an environment that keeps
+something across it (a curriculum, a counter of episodes) keeps it here too.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from gymnasium.wrappers import TimeLimit
 from jaxtyping import Float32, Int64
 
-from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds, usable_cores
-from dac.types import EnvSpec, UsageError
+from dac.core.errors import UsageError
+from dac.core.spec import EnvSpec
+from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
 
 NO_LIMIT = 2**31 - 1
 """The horizon of an environment without a time limit."""
@@ -54,32 +57,30 @@ _LARGEST = float(np.finfo(np.float32).max)
 MakeEnv: TypeAlias = Callable[[], gym.Env]
 
 
-def make_gymnasium(
-    env: str | MakeEnv, num: int, *, processes: bool = False, check_finite: bool = True
-) -> GymnasiumEnvs:
-    """Vector environments of an id, or of a function that makes one: `make_gymnasium("Pendulum-v1", 8)`.
+def make_gymnasium(env: str | MakeEnv, num: int, *, workers: int = 0, check_finite: bool = True) -> GymnasiumEnvs:
+    """Make vector environments of an id, or of a function that makes one: `make_gymnasium("Pendulum-v1", 8)`.
 
-    A number that is not finite is an error that names environment and step, unless the caller looks for it himself.
+    `workers` processes share the environments; with 0 of them they run in this process. With `check_finite` an
+    observation or reward that is not finite raises an error that names environment and step; without it the number is
+    passed on, for a caller that checks.
     """
-    return GymnasiumEnvs(env, num, processes=processes, check_finite=check_finite)
+    return GymnasiumEnvs(env, num, workers=workers, check_finite=check_finite)
 
 
 class GymnasiumEnvs(AbstractHostEnvs):
-    """Several Gymnasium environments, one after another in this process or spread over worker processes.
+    """Several Gymnasium environments, stepped one after another in this process or spread over worker processes.
 
-    Workers pay where a step takes longer than the messages about it, some tenths of a millisecond. They start afresh,
-    by "spawn", so a script that asks for them needs the usual `if __name__ == "__main__":`.
+    Workers pay where a step takes longer than the messages about it, some tenths of a millisecond. They are spawned,
+    not forked, so a script that asks for them needs the usual `if __name__ == "__main__":`.
     """
 
     supports_state: ClassVar[bool] = False
 
-    def __init__(self, env: str | MakeEnv, num: int, *, processes: bool = False, check_finite: bool = True):
-        self.num = check_count("num", num)
-        if not isinstance(processes, bool):
-            raise UsageError(f"processes must be True or False; got {processes!r}")
+    def __init__(self, env: str | MakeEnv, num: int, *, workers: int = 0, check_finite: bool = True):
+        self.num, workers = check_count("num", num), check_count("workers", workers, low=0)
         make = _find(env)
-        self._rows = _Workers(self.num, check_finite) if processes else _Rows(range(self.num), check_finite)
-        # also when nobody calls close; not at exit, where workers end by themselves and modules may be gone
+        self._rows = _Workers(self.num, workers, check_finite) if workers else _Rows(range(self.num), check_finite)
+        # closes them when nobody calls close; not at exit, where workers end by themselves and modules may be gone
         self._finalizer = weakref.finalize(self, self._rows.close)
         self._finalizer.atexit = False
         try:
@@ -125,7 +126,7 @@ class GymnasiumEnvs(AbstractHostEnvs):
 
 
 def _find(env: str | MakeEnv) -> MakeEnv:
-    """A function that makes the environment; ids are looked up here, since a worker process may not know them."""
+    """Return a function that makes the environment; ids are looked up here, as a worker process may not know them."""
     if not isinstance(env, str):
         if not callable(env):
             raise UsageError(f"env must be an id or a function that makes an environment; got {_line(env)}")
@@ -150,7 +151,7 @@ def _find(env: str | MakeEnv) -> MakeEnv:
 
 
 def _line(text: Any, limit: int = 300) -> str:
-    """Anything as one line that is not too long."""
+    """Format anything as one line of limited length."""
     line = " ".join(str(text).split())
     return line if len(line) <= limit else f"{line[:limit]} ..."
 
@@ -167,7 +168,7 @@ class _Layout:
 
 
 def _common(layouts: Sequence[_Layout]) -> _Layout:
-    """The layout that all share."""
+    """Return the layout that all environments share, or refuse those that differ."""
     first = layouts[0]
     for other in layouts[1:]:
         if other != first:
@@ -180,14 +181,14 @@ def _common(layouts: Sequence[_Layout]) -> _Layout:
 
 
 class _Answer(NamedTuple):
-    """A step, and the visited cells before any reset."""
+    """A step of every environment, and the cells it visited before any reset."""
 
     step: HostStep
     cells: Int64[np.ndarray, " env"]
 
 
 class _Rows:
-    """Some rows of the vector environment, in this process."""
+    """Some environments of the vector, stepped one after another in this process."""
 
     def __init__(self, numbers: Iterable[int], check_finite: bool):
         self._numbers, self._check_finite = list(numbers), check_finite
@@ -195,7 +196,7 @@ class _Rows:
         self.closed = False
 
     def open(self, make: MakeEnv | bytes) -> _Layout:
-        function: MakeEnv = pickle.loads(make) if isinstance(make, bytes) else make
+        function = _unpickle(make) if isinstance(make, bytes) else make
         for row in self._numbers:
             env = _Single(function, row, self._check_finite)
             if any(env.env.unwrapped is other.env.unwrapped for other in self._envs):
@@ -228,8 +229,19 @@ class _Rows:
             raise UsageError("these environments are closed")
 
 
+def _unpickle(packed: bytes) -> MakeEnv:
+    """Load the function that makes environments, in a worker process."""
+    try:
+        return pickle.loads(packed)
+    except Exception as error:
+        raise UsageError(
+            f"env cannot be loaded in a worker process: {type(error).__name__}: {_line(error)}; "
+            "make its module importable there, or ask for 0 workers"
+        ) from error
+
+
 class _Single:
-    """One environment; whatever it says is checked."""
+    """One environment, every answer of which is checked."""
 
     def __init__(self, make: MakeEnv, row: int, check_finite: bool):
         self._where, self._check_finite = f"environment {row}", check_finite
@@ -302,7 +314,7 @@ class _Single:
         return _Layout(obs_size, action_space, cells, _find_horizon(self.env), row)
 
     def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
-        """From [-1, 1] to the bounds, and exactly on them at either end."""
+        """Stretch an action from [-1, 1] over the bounds; -1 and 1 become exactly the bounds."""
         space = self.layout.action_space
         inside = np.clip(self._middle + self._reach * action.astype(np.float64), self._low, self._high)
         exact = np.where(action <= -1, self._low, np.where(action >= 1, self._high, inside))
@@ -345,7 +357,7 @@ class _Single:
 
 
 def _find_horizon(env: gym.Env) -> int:
-    """The time limit, also where a wrapper was put around an environment that Gymnasium did not make."""
+    """Return the time limit, also of an environment that Gymnasium did not make and a wrapper limits."""
     limit = None if env.spec is None else env.spec.max_episode_steps
     while limit is None and isinstance(env, gym.Wrapper):
         limit = env._max_episode_steps if isinstance(env, TimeLimit) else None
@@ -354,7 +366,7 @@ def _find_horizon(env: gym.Env) -> int:
 
 
 def _count_entries(space: Any) -> int:
-    """The size of observations laid out flat."""
+    """Return the size of observations laid out flat, or refuse a space that cannot be."""
     if isinstance(space, spaces.Dict):
         return sum(_count_entries(inner) for inner in space.spaces.values())
     if isinstance(space, spaces.Tuple):
@@ -370,7 +382,7 @@ def _count_entries(space: Any) -> int:
 
 
 def _flatten(space: gym.Space, obs: Any, name: str) -> list[np.ndarray]:
-    """The parts of an observation in the order of `gymnasium.spaces.flatten`, which would not check them."""
+    """Return the parts of an observation in the order of `gymnasium.spaces.flatten`, which would not check them."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, Mapping) or set(obs) != set(space.spaces):
             got = f"keys {', '.join(map(repr, obs))}" if isinstance(obs, Mapping) else type(obs).__name__
@@ -393,8 +405,12 @@ def _flatten(space: gym.Space, obs: Any, name: str) -> list[np.ndarray]:
     return [array.ravel()]
 
 
+class WorkerDied(UsageError, RuntimeError):
+    """A worker process ended without an answer: its environment called exit, crashed, or was killed."""
+
+
 class _Failure(NamedTuple):
-    """What went wrong in a worker."""
+    """An exception that was raised in a worker process, as text."""
 
     usage: bool
     message: str
@@ -404,10 +420,10 @@ class _Failure(NamedTuple):
 class _Workers:
     """`_Rows` spread over processes, a block of neighbouring rows in each."""
 
-    def __init__(self, num: int, check_finite: bool):
+    def __init__(self, num: int, workers: int, check_finite: bool):
         self._check_finite = check_finite
         self._context = multiprocessing.get_context("spawn")  # a fork of a process that runs JAX may hang
-        self._blocks = [block.tolist() for block in np.array_split(np.arange(num), min(num, usable_cores()))]
+        self._blocks = [block.tolist() for block in np.array_split(np.arange(num), min(num, workers))]
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         self.closed = False
@@ -418,7 +434,7 @@ class _Workers:
         except Exception as error:
             raise UsageError(
                 f"env cannot be sent to another process: {type(error).__name__}: {_line(error)}; "
-                "make it import or build what it needs, or leave out processes=True"
+                "make it import or build what it needs, or ask for 0 workers"
             ) from error
         for block in self._blocks:
             ours, theirs = self._context.Pipe()
@@ -486,11 +502,11 @@ class _Workers:
             self._processes[number].join(PATIENCE)
             code = self._processes[number].exitcode
             hint = '; does the script start its work under `if __name__ == "__main__":`?' if method == "open" else ""
-            raise RuntimeError(f"the worker process of {rows} died with exit code {code}{hint}") from None
+            raise WorkerDied(f"the worker process of {rows} died with exit code {code}{hint}") from None
 
 
 def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
-    """The life of a worker: answer until nobody asks."""
+    """Answer requests in a worker process until the pipe is closed."""
     # Ctrl-C is meant for the process that asks, which then closes this one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     rows = _Rows(block, check_finite)

@@ -18,11 +18,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt64
 
-from dac.types import EnvSpec, UsageError
+from dac.core.errors import UsageError
+from dac.core.spec import EnvSpec
 
 
 class HostStep(NamedTuple):
-    """What the environments answer to an action each; every array is new and belongs to the caller."""
+    """The answer of the environments to one action each; every array is new and belongs to the caller."""
 
     next_obs: Float32[np.ndarray, "env obs"]
     """The observation before any reset."""
@@ -46,7 +47,11 @@ class AbstractHostEnvs(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> Float32[np.ndarray, "env obs"]:
-        """Begin anew, each environment with random numbers of its own seed, and return the first observations."""
+        """Start every environment afresh with random numbers of its own seed, and return the first observations.
+
+        Nothing of what happened before remains: the same seeds and actions give the same steps, to the bit, in the same
+        object again and in a new one. So environments can be kept between evaluations instead of built for each.
+        """
 
     @abc.abstractmethod
     def step(self, actions: Float32[np.ndarray, "env action"]) -> HostStep:
@@ -54,11 +59,11 @@ class AbstractHostEnvs(abc.ABC):
 
     @abc.abstractmethod
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
-        """Flat indices in the visit grid of the states that the last step reached, before any reset; -1 outside it."""
+        """Return flat indices in the visit grid of the states that the last step reached, before any reset; or -1."""
 
     @abc.abstractmethod
     def state(self) -> dict[str, np.ndarray]:
-        """Everything the future depends on, as plain arrays."""
+        """Return everything the future depends on, as plain arrays."""
 
     @abc.abstractmethod
     def restore(self, state: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "env obs"]:
@@ -70,7 +75,7 @@ class AbstractHostEnvs(abc.ABC):
 
 
 def check_actions(actions: Any, num: int, size: int) -> Float32[np.ndarray, "env action"]:
-    """The actions as float32 of the right shape, finite, and clipped to [-1, 1]."""
+    """Return the actions as float32, clipped to [-1, 1]; refuse a wrong shape and what is not finite."""
     array = np.asarray(actions, np.float32)
     if array.shape != (num, size):
         raise UsageError(f"actions must have shape ({num}, {size}), one row per environment; got {array.shape}")
@@ -86,7 +91,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores this process may run on: `taskset`, cpusets and containers (`docker --cpus`) leave it fewer than all."""
+    """Count the cores this process may use; `taskset`, cpusets and containers (`docker --cpus`) leave it fewer."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # cgroups v2 and v1
         with contextlib.suppress(OSError, ValueError):  # not there, or "max": no limit
@@ -96,15 +101,15 @@ def usable_cores() -> int:
     return max(1, cores)
 
 
-def check_count(name: str, value: Any) -> int:
-    """A positive whole number."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise UsageError(f"{name} must be a whole number of at least 1; got {value!r}")
+def check_count(name: str, value: Any, low: int = 1) -> int:
+    """Return the value if it is a whole number of at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+        raise UsageError(f"{name} must be a whole number of at least {low}; got {value!r}")
     return int(value)
 
 
 def check_seeds(seeds: Sequence[int], num: int) -> list[int]:
-    """One seed per environment, as Python's own integers, the only ones Gymnasium takes."""
+    """Return one seed per environment as Python's own integers, the only ones Gymnasium takes."""
     seeds = list(seeds)
     if len(seeds) != num:
         raise UsageError(f"reset needs one seed per environment: {num} environments, {len(seeds)} seeds")
@@ -115,7 +120,7 @@ def check_seeds(seeds: Sequence[int], num: int) -> list[int]:
 
 
 def seed_generators(seeds: Sequence[int], num: int) -> list[np.random.Generator]:
-    """One generator per environment, from its seed alone, and the one Gymnasium would make of that seed."""
+    """Make one generator per environment, the same that Gymnasium would make of its seed."""
     return [np.random.Generator(np.random.PCG64(seed)) for seed in check_seeds(seeds, num)]
 
 
@@ -123,7 +128,7 @@ _WORD = (1 << 64) - 1
 
 
 def pack_generators(generators: Sequence[np.random.Generator]) -> UInt64[np.ndarray, "env 6"]:
-    """The states of PCG64 generators: two 128-bit numbers in words of 64, and the 32 bits kept for the next draw."""
+    """Pack the states of PCG64 generators: two 128-bit numbers in words of 64, and 32 bits kept for the next draw."""
     rows = []
     for generator in generators:
         whole: Any = generator.bit_generator.state

@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from dac.core.types import EnvSpec, PRNGKey, Scalar, float_dtype
 from dac.envs.base import AbstractDeviceEnv
-from dac.types import EnvSpec, PRNGKey, Scalar, float_dtype
 
 SIZE = 100
 START = (0.5, 0.5)
@@ -38,7 +38,7 @@ FREE_CELLS = 9225
 
 
 def in_wall(position: Any, xp: ModuleType = jnp) -> Any:
-    """Whether points (..., 2) lie in a wall; walls contain their lower and left edges, not the others."""
+    """Tell whether points (..., 2) lie in a wall; walls contain their lower and left edges, not the others."""
     x, y = position[..., None, 0], position[..., None, 1]
     lo_x, hi_x, lo_y, hi_y = WALLS.T
     return xp.any((lo_x <= x) & (x < hi_x) & (lo_y <= y) & (y < hi_y), axis=-1)
@@ -86,13 +86,13 @@ def advance(position: Any, action: Any, xp: ModuleType = jnp) -> Any:
 
 
 def cell_index(position: Any, xp: ModuleType = jnp) -> Any:
-    """Flat index of the 1 x 1 cell that contains a point: 100 * floor(x) + floor(y)."""
+    """Return the flat index of the 1 x 1 cell that contains a point: 100 * floor(x) + floor(y)."""
     corner = xp.clip(xp.floor(position), 0, SIZE - 1).astype(xp.int32)
     return corner[..., 0] * SIZE + corner[..., 1]
 
 
 def free_cells() -> np.ndarray:
-    """Mask (100, 100) of the cells outside the walls, indexed [x, y]."""
+    """Return the mask (100, 100) of the cells outside the walls, indexed [x, y]."""
     corners = np.stack(np.meshgrid(np.arange(SIZE), np.arange(SIZE), indexing="ij"), axis=-1)
     return ~in_wall(corners.astype(float), np)
 

@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from dac.core.types import UsageError
 from dac.envs.maze import SIZE, START, advance, cell_index, in_wall
-from dac.types import UsageError
 
 PIXELS = 4
 """Pixels of a picture per unit of length: pictures are 400 x 400."""
@@ -58,11 +58,11 @@ class FourRoomMazeEnv(gym.Env):
         return self._position.copy(), 0.0, False, False, {"cell": self.visit_cell()}
 
     def visit_cell(self) -> int:
-        """Flat index in the visit grid of the 1 x 1 cell the agent is in."""
+        """Return the flat index in the visit grid of the 1 x 1 cell the agent is in."""
         return int(cell_index(self._position, np))
 
     def render(self) -> UInt8[np.ndarray, "400 400 3"] | None:
-        """The maze from above with y upwards, the way of this episode, older parts paler, and the agent at its end."""
+        """Draw the maze from above, y upwards, with the path of this episode, older parts paler, and the agent."""
         if self.render_mode is None:
             gym.logger.warn("render() needs gymnasium.make(..., render_mode='rgb_array')")
             return None
@@ -75,7 +75,7 @@ class FourRoomMazeEnv(gym.Env):
 
 @functools.cache
 def _draw_walls() -> UInt8[np.ndarray, "side side 3"]:
-    """The empty maze at twice the size of a picture."""
+    """Draw the empty maze at twice the size of a picture."""
     middle = (np.arange(SIZE * _SCALE) + 0.5) / _SCALE
     x, y = np.meshgrid(middle, middle[::-1])
     solid = in_wall(np.stack([x, y], axis=-1), np)
@@ -95,7 +95,7 @@ def _stamp(canvas: np.ndarray, points: np.ndarray, radius: float, colours: Any) 
 
 
 def draw_trail(trail: Float32[np.ndarray, "point 2"]) -> UInt8[np.ndarray, "400 400 3"]:
-    """A picture of the maze with a way through it and the agent at its end."""
+    """Draw the maze, a path through it and the agent at the end of the path."""
     canvas = _draw_walls().copy()
     # a step is at most sqrt(2) long, 12 pixels of the canvas: six points on it leave no gaps between discs
     between = np.linspace(0, 1, 6, endpoint=False)[:, None]

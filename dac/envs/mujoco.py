@@ -36,6 +36,8 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
+from dac.core.errors import UsageError
+from dac.core.spec import EnvSpec
 from dac.envs.host import (
     AbstractHostEnvs,
     HostStep,
@@ -47,7 +49,6 @@ from dac.envs.host import (
     unpack_generators,
     usable_cores,
 )
-from dac.types import EnvSpec, UsageError
 
 HORIZON = 1000
 GRID_RADIUS = 10.0
@@ -83,23 +84,23 @@ class AbstractRobot(abc.ABC):
 
     @abc.abstractmethod
     def observe(self, world: World) -> list[np.ndarray]:
-        """The parts of the observations, (env, part) each, in order."""
+        """Return the parts of the observations, (env, part) each, in order."""
 
     @abc.abstractmethod
     def earn(self, world: World, move: Move) -> Float64[np.ndarray, " env"]:
-        """The dense rewards of a move that led to this world."""
+        """Return the dense rewards of a move that led to this world."""
 
     def forward(self, world: World) -> Float64[np.ndarray, " env"]:
-        """The coordinate whose change over a step, divided by its duration, is `speed`."""
+        """Return the coordinate whose change over a step, divided by its duration, is `speed`."""
         return world["qpos"][:, 0]
 
     def healthy(self, world: World) -> Bool[np.ndarray, " env"]:
-        """Where the episode may go on."""
+        """Return a mask of the environments whose episode goes on: the robot has not fallen."""
         return np.ones(len(world["qpos"]), np.bool_)
 
 
 def _squared(action: np.ndarray) -> np.ndarray:
-    """Sum of squares in the type of the action: float32, in which Gymnasium computes control costs too."""
+    """Sum the squares in the type of the action: float32, in which Gymnasium computes control costs too."""
     return np.square(action).sum(axis=-1)
 
 
@@ -255,45 +256,45 @@ Reward: TypeAlias = Dense | Sparse | Delayed
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Variant:
     """A robot and what it is paid for."""
 
     robot: str
     reward: Reward
 
 
-TASKS: dict[str, Task] = {
-    **{robot: Task(robot, Dense()) for robot in ROBOTS},
-    "SparseHalfCheetah": Task("HalfCheetah", Sparse(5.0)),
-    "SparseHopper": Task("Hopper", Sparse(1.0)),
-    "SparseWalker2d": Task("Walker2d", Sparse(1.0)),
-    "SparseAnt": Task("Ant", Sparse(1.0)),
-    "DelayedHalfCheetah": Task("HalfCheetah", Delayed()),
-    "DelayedHopper": Task("Hopper", Delayed()),
-    "DelayedWalker2d": Task("Walker2d", Delayed()),
-    "DelayedAnt": Task("Ant", Delayed()),
+VARIANTS: dict[str, Variant] = {
+    **{robot: Variant(robot, Dense()) for robot in ROBOTS},
+    "SparseHalfCheetah": Variant("HalfCheetah", Sparse(5.0)),
+    "SparseHopper": Variant("Hopper", Sparse(1.0)),
+    "SparseWalker2d": Variant("Walker2d", Sparse(1.0)),
+    "SparseAnt": Variant("Ant", Sparse(1.0)),
+    "DelayedHalfCheetah": Variant("HalfCheetah", Delayed()),
+    "DelayedHopper": Variant("Hopper", Delayed()),
+    "DelayedWalker2d": Variant("Walker2d", Delayed()),
+    "DelayedAnt": Variant("Ant", Delayed()),
 }
 
 
-def find_task(name: str, *, threshold: float | None = None, delay: int | None = None) -> Task:
-    """The task of that name, with another threshold or delay where one is given."""
-    if name not in TASKS:
-        raise UsageError(f"unknown MuJoCo task {name!r}; known: {', '.join(TASKS)}")
-    task = TASKS[name]
+def find_variant(name: str, *, threshold: float | None = None, delay: int | None = None) -> Variant:
+    """Return the variant of that name, with another threshold or delay where one is given."""
+    if name not in VARIANTS:
+        raise UsageError(f"unknown MuJoCo task {name!r}; known: {', '.join(VARIANTS)}")
+    variant = VARIANTS[name]
     if threshold is not None:
-        if not isinstance(task.reward, Sparse):
+        if not isinstance(variant.reward, Sparse):
             raise UsageError(f"{name} has no threshold; only the Sparse tasks do")
-        task = Task(task.robot, Sparse(threshold))
+        variant = Variant(variant.robot, Sparse(threshold))
     if delay is not None:
-        if not isinstance(task.reward, Delayed):
+        if not isinstance(variant.reward, Delayed):
             raise UsageError(f"{name} has no delay; only the Delayed tasks do")
-        task = Task(task.robot, Delayed(delay))
-    return task
+        variant = Variant(variant.robot, Delayed(delay))
+    return variant
 
 
 @contextlib.contextmanager
 def quiet_compiler() -> Iterator[None]:
-    """Turn what MuJoCo's compiler has to say into Python warnings, but for what is known of Gymnasium's models."""
+    """Turn messages of MuJoCo's compiler into Python warnings, except a known one about Gymnasium's models."""
     import mujoco
 
     messages: list[str] = []
@@ -322,7 +323,7 @@ def load_model(xml_file: str) -> Any:
 
 
 def grid_cells(position: Float64[np.ndarray, "env 2"]) -> Int64[np.ndarray, " env"]:
-    """Flat indices of points among 2000 x 2000 cells of side 0.01 over (-10, 10); -1 outside."""
+    """Return flat indices of points among 2000 x 2000 cells of side 0.01 over (-10, 10), or -1 outside."""
     inside = (np.abs(position) < GRID_RADIUS).all(axis=1)
     corner = np.floor((np.where(inside[:, None], position, 0.0) + GRID_RADIUS) / CELL).astype(np.int64)
     corner = np.minimum(corner, GRID_SIDE - 1)  # rounding may carry the last number below 10 over the edge
@@ -449,7 +450,7 @@ class MujocoEnvs(AbstractHostEnvs):
         return self._batch
 
     def _counters(self) -> dict[str, np.ndarray]:
-        """What the future depends on besides the simulations and the generators."""
+        """Return what the future depends on besides the simulations and the generators."""
         return {
             "forward": self._forward,
             "visited": self._visited,
@@ -459,7 +460,7 @@ class MujocoEnvs(AbstractHostEnvs):
         }
 
     def _earn(self, action: np.ndarray, healthy: np.ndarray, over: np.ndarray) -> np.ndarray:
-        """The rewards of the step just made, after the task's sparsification or delay."""
+        """Return the rewards of the step just made, made sparse or delayed as the task asks."""
         if isinstance(self.reward, Sparse):
             return self._world["qpos"][:, 0] - self._start_qpos[0] > self.reward.threshold
         forward = self.robot.forward(self._world).copy()
@@ -521,6 +522,6 @@ def make_mujoco(
     threads: int | None = None,
     xml_file: str | None = None,
 ) -> MujocoEnvs:
-    """Vector environments of a task by name: `make_mujoco("SparseHopper", 30)`."""
-    found = find_task(task, threshold=threshold, delay=delay)
+    """Make vector environments of a task by name: `make_mujoco("SparseHopper", 30)`."""
+    found = find_variant(task, threshold=threshold, delay=delay)
     return MujocoEnvs(found.robot, num, found.reward, horizon=horizon, threads=threads, xml_file=xml_file)

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dac.core.types import EnvSpec, PRNGKey, Scalar, float_dtype
 from dac.envs.base import AbstractDeviceEnv
-from dac.types import EnvSpec, PRNGKey, Scalar, float_dtype
 
 
 class Target(AbstractDeviceEnv):

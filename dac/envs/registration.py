@@ -20,24 +20,24 @@ from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils import RecordConstructorArgs
 
 from dac.envs.maze import FourRoomMaze
-from dac.envs.mujoco import HORIZON, TASKS, Delayed, Sparse, Task, find_task, quiet_compiler
+from dac.envs.mujoco import HORIZON, VARIANTS, Delayed, Sparse, Variant, find_variant, quiet_compiler
 from dac.envs.wrappers import DelayedReward, SparseReward
 
 NAMESPACE = "dac"
 
 
-def _mujoco_entry(name: str, task: Task) -> dict[str, Any]:
-    """What Gymnasium's registry has to know of a MuJoCo task."""
+def _mujoco_entry(name: str, variant: Variant) -> dict[str, Any]:
+    """Return what Gymnasium's registry has to know of a MuJoCo task."""
     entry: dict[str, Any] = {
         "entry_point": f"{__name__}:make_robot",
         "max_episode_steps": HORIZON,
         "kwargs": {"task": name},
     }
-    if isinstance(task.reward, Sparse):
-        entry["kwargs"]["threshold"] = task.reward.threshold
+    if isinstance(variant.reward, Sparse):
+        entry["kwargs"]["threshold"] = variant.reward.threshold
         entry["additional_wrappers"] = (WrapperSpec("SparseTask", f"{__name__}:SparseTask", {}),)
-    elif isinstance(task.reward, Delayed):
-        entry["kwargs"]["delay"] = task.reward.delay
+    elif isinstance(variant.reward, Delayed):
+        entry["kwargs"]["delay"] = variant.reward.delay
         entry["additional_wrappers"] = (WrapperSpec("DelayedTask", f"{__name__}:DelayedTask", {}),)
     return entry
 
@@ -48,7 +48,7 @@ IDS: dict[str, dict[str, Any]] = {
         "entry_point": "dac.envs.maze_gym:FourRoomMazeEnv",
         "max_episode_steps": FourRoomMaze.horizon,
     },
-    **{f"{NAMESPACE}/{name}-v0": _mujoco_entry(name, task) for name, task in TASKS.items()},
+    **{f"{NAMESPACE}/{name}-v0": _mujoco_entry(name, variant) for name, variant in VARIANTS.items()},
 }
 
 
@@ -67,7 +67,7 @@ def make_robot(
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> gym.Env:
-    """Gymnasium's v5 robot of a task, with its dense reward: the wrapper of the task goes around the time limit."""
+    """Make Gymnasium's v5 robot of a task, with its dense reward; the task's wrapper goes around the time limit."""
     from gymnasium.envs.mujoco.ant_v5 import AntEnv
     from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
     from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
@@ -81,7 +81,7 @@ def make_robot(
         "Ant": AntEnv,
         "HumanoidStandup": HumanoidStandupEnv,
     }
-    found = find_task(task, threshold=threshold, delay=delay)
+    found = find_variant(task, threshold=threshold, delay=delay)
     with quiet_compiler():
         env = robots[found.robot](render_mode=render_mode, **kwargs)
     if not _has_display():

@@ -5,43 +5,44 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from dac.config import RunConfig
+from dac.core.types import UsageError
 from dac.envs.maze import SIZE
 from dac.experiments.plan import Cell
 from dac.experiments.stats import MaxAverage, max_average
-from dac.runs import Run
-from dac.types import UsageError
+from dac.rundir.reading import RunDirectory
 
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """One method on one task: what there is of it."""
+    """The curves of one method on one task, of the members that there are."""
 
     cell: Cell
     seeds: tuple[int, ...]
     steps: Int[np.ndarray, " time"]
     values: dict[str, Float[np.ndarray, "time seed"]]
-    """By column of metrics.csv."""
+    """Every column of metrics.csv, by its name."""
     first_visit: Int[np.ndarray, "seed cell"] | None
     snapshots: dict[int, np.ndarray]
     """Visit counts (seed, cell) by step, where the task has a small grid."""
-    runs: tuple[Run, ...]
+    runs: tuple[RunDirectory, ...]
 
     @property
     def name(self) -> str:
         return self.cell.method.name
 
     def missing(self) -> str | None:
-        """What is not there yet, in words."""
+        """Say in words what is not there yet; None if everything is."""
         so_far = self.so_far() if self.seeds else "nothing yet"
         return so_far and f"{self.name} on {self.cell.task}: {so_far}"
 
     def so_far(self) -> str | None:
-        """How much of it there is, in words; None if that is all."""
+        """Say in words how many seeds and steps there are; None if that is all of them."""
         wanted, training = len(self.cell.config.seeds), self.cell.config.training
         parts = []
         if len(self.seeds) < wanted:
@@ -53,7 +54,7 @@ class Curves:
         return ", ".join(parts) or None
 
     def frozen(self) -> str | None:
-        """Which seeds were no longer finite and stand still, in words: what they did later is not learnt."""
+        """Say in words which seeds were frozen when they were no longer finite: what they did later is not learnt."""
         if "frozen" not in self.values:
             return None
         still = self.values["frozen"] > 0
@@ -65,23 +66,25 @@ class Curves:
 
     @property
     def envs(self) -> tuple[int, ...]:
-        """Environments per member, of every run it is from."""
+        """Environments per member, of every run that the members are from."""
         return tuple(sorted({_envs(run) for run in self.runs}))
 
     def has(self, measure: str) -> bool:
         return bool(self.seeds) and measure in self.values and bool(np.isfinite(self.values[measure]).any())
 
     def until(self, step: int) -> Curves:
-        """The first part of it, for a fair comparison with what has not come further."""
+        """The evaluations up to a step, for a fair comparison with a method that has not come further."""
         return self._rows(np.flatnonzero(self.steps <= step))
 
     def seen(self, measure: str) -> Curves:
-        """Those of its evaluations in which some seed has a value."""
+        """The evaluations in which some seed has a value."""
         return self._rows(np.flatnonzero(np.isfinite(self.values[measure]).any(axis=1)))
 
     def near(self, steps: Int[np.ndarray, " fewer"]) -> Curves:
-        """Its evaluations nearest to some steps: of two methods, the one that is evaluated more often has more chances
-        for a maximum."""
+        """The evaluations nearest to some steps.
+
+        Two methods are compared with as many evaluations each, since more evaluations are more chances for a maximum.
+        """
         if not len(steps) or not len(self.steps):
             return self._rows(np.zeros(0, int))
         return self._rows(np.unique(np.abs(self.steps[:, None] - steps).argmin(axis=0)))
@@ -119,21 +122,45 @@ def far_room(first_visit: Int[np.ndarray, "seed cell"]) -> Int[np.ndarray, " see
     return np.where(entered == never, -1, entered)
 
 
-Holders = Mapping[int, Sequence[tuple[Run, int]]]
+Holders = Mapping[int, Sequence[tuple[RunDirectory, int]]]
 """By seed, the runs that hold this member of a method, and its number there."""
 
 
-def _envs(run: Run) -> int:
+class Holder(NamedTuple):
+    """The run that a member is taken from, and its number there."""
+
+    seed: int
+    run: RunDirectory
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How far the members of one method on one task are."""
+
+    cell: Cell
+    done: Mapping[int, int]
+    """Environment steps by seed, of those that were begun: as many as are wanted where the member is complete."""
+    envs: tuple[int, ...]
+    """Environments per member, of every run they are from."""
+
+    @property
+    def complete(self) -> set[int]:
+        """The seeds that have all their steps."""
+        return {seed for seed, steps in self.done.items() if steps >= self.cell.config.training.steps}
+
+
+def _envs(run: RunDirectory) -> int:
     return run.config.training.envs
 
 
 class Shelf:
-    """Runs by the members they hold, whatever their number of environments; each file is read once."""
+    """Finds runs by the members that they hold, whatever their number of environments, and reads each file once."""
 
-    def __init__(self, runs: Sequence[Run]):
-        self._members: dict[str, list[tuple[Run, int]]] = {}
-        self._metrics: dict[Run, dict[str, np.ndarray]] = {}
-        self._visits: dict[Run, dict[str, np.ndarray]] = {}
+    def __init__(self, runs: Sequence[RunDirectory]):
+        self._members: dict[str, list[tuple[RunDirectory, int]]] = {}
+        self._metrics: dict[RunDirectory, dict[str, np.ndarray]] = {}
+        self._visits: dict[RunDirectory, dict[str, np.ndarray]] = {}
         self.problems: list[str] = []
         for run in runs:
             for index, member in enumerate(run.members):
@@ -141,7 +168,15 @@ class Shelf:
                 self._members.setdefault(single.fingerprint(), []).append((run, index))
 
     def gather(self, cells: Sequence[Cell]) -> list[Curves]:
-        """Every seed of each method that is there, finished or not, over the steps they all have.
+        """Every seed of each method that is there, finished or not, over the steps they all have."""
+        return [self._gather(cell, found) for cell, found in zip(cells, self._choose(cells), strict=True)]
+
+    def stand(self, cells: Sequence[Cell]) -> list[Standing]:
+        """How far each method is, counting the same members as `gather` does."""
+        return [self._stand(cell, found) for cell, found in zip(cells, self._choose(cells), strict=True)]
+
+    def _choose(self, cells: Sequence[Cell]) -> list[list[Holder]]:
+        """For every seed of each method, the run that it is taken from, where there is one.
 
         How many environments a member has changes how it learns, so methods on one task that ask for the same number
         are taken with the number that most of their members have, even where one was also run as it was asked for.
@@ -151,13 +186,19 @@ class Shelf:
         for cell, holders in zip(cells, held, strict=True):
             alike.setdefault((cell.task, cell.config.training.envs), []).append((cell, holders))
         envs = {key: self._usual_envs(key[1], group) for key, group in alike.items()}
-        return [
-            self._gather(cell, holders, envs[cell.task, cell.config.training.envs])
-            for cell, holders in zip(cells, held, strict=True)
-        ]
+        chosen = []
+        for cell, members in zip(cells, held, strict=True):
+            length, number = cell.config.training.steps, envs[cell.task, cell.config.training.envs]
+            best = {
+                seed: max(holders, key=lambda holder: self._preference(number, length, *holder))
+                for seed, holders in members.items()
+                if holders
+            }
+            chosen.append([Holder(seed, *holder) for seed, holder in best.items()])
+        return chosen
 
     def _usual_envs(self, asked: int, group: Sequence[tuple[Cell, Holders]]) -> int:
-        """With how many most was trained, a member that is half done counting half; as asked if that says nothing."""
+        """The number of environments with which most steps were made; the number asked for if none were."""
         there: collections.Counter[int] = collections.Counter({asked: 0})
         for cell, members in group:
             for holders in members.values():
@@ -168,8 +209,8 @@ class Shelf:
                 there.update(furthest)
         return max(there, key=lambda n: (there[n], n == asked))
 
-    def _holders(self, exact: RunConfig) -> list[tuple[Run, int]]:
-        """Where a member is to be found, and which one it is there."""
+    def _holders(self, exact: RunConfig) -> list[tuple[RunDirectory, int]]:
+        """The runs that hold a member, and its number in each."""
         single = exact.one_at_a_time()
         return [
             (run, index)
@@ -178,13 +219,15 @@ class Shelf:
             and len(self._read(run).get("step", ()))
         ]
 
-    def _gather(self, cell: Cell, members: Holders, envs: int) -> Curves:
-        found: list[tuple[int, Run, int]] = []
-        for seed, holders in members.items():
-            if holders:
-                length = cell.config.training.steps
-                run, index = max(holders, key=lambda holder: self._preference(envs, length, *holder))
-                found.append((seed, run, index))
+    def _stand(self, cell: Cell, found: Sequence[Holder]) -> Standing:
+        length, done = cell.config.training.steps, {}
+        for seed, run, index in found:
+            last, _ = self._progress(run, index, length)
+            complete = run.finished or last > length - run.config.training.eval_every
+            done[seed] = length if complete else last
+        return Standing(cell, done, tuple(sorted({_envs(run) for _, run, _ in found})))
+
+    def _gather(self, cell: Cell, found: Sequence[Holder]) -> Curves:
         runs = tuple(dict.fromkeys(run for _, run, _ in found))
         common = [set(self._read(run)["step"][:, 0].astype(int)) for run in runs]
         steps = np.array(sorted(set.intersection(*common)) if common else [], int)
@@ -194,26 +237,25 @@ class Shelf:
         first, snapshots = self._gather_visits(found, cell.config.training.steps)
         return Curves(cell, tuple(seed for seed, _, _ in found), steps, values, first, snapshots, runs)
 
-    def _preference(self, envs: int, length: int, run: Run, index: int) -> tuple[bool, bool, int, int]:
-        """One that is finished, with that many environments, else the furthest, the one evaluated most often."""
+    def _preference(self, envs: int, length: int, run: RunDirectory, index: int) -> tuple[bool, bool, int, int]:
+        """Sort key of the runs that hold a member: finished ones, then those with `envs` environments, the longest, and
+        the one evaluated most often."""
         last, count = self._progress(run, index, length)
         return last > length - run.config.training.eval_every, _envs(run) == envs, last, count
 
-    def _progress(self, run: Run, index: int, length: int) -> tuple[int, int]:
+    def _progress(self, run: RunDirectory, index: int, length: int) -> tuple[int, int]:
         """The last evaluation within the steps that were asked for, and the number of evaluations up to it."""
         steps = self._read(run)["step"][:, index]
         within = steps[steps <= length]
         return (int(within[-1]), len(within)) if len(within) else (0, 0)
 
-    def _column(self, run: Run, name: str, steps: np.ndarray) -> np.ndarray:
+    def _column(self, run: RunDirectory, name: str, steps: np.ndarray) -> np.ndarray:
         metrics = self._read(run)
         rows = np.searchsorted(metrics["step"][:, 0], steps)
         return metrics[name][rows]
 
-    def _gather_visits(
-        self, found: Sequence[tuple[int, Run, int]], length: int
-    ) -> tuple[np.ndarray | None, dict[int, np.ndarray]]:
-        """Visits in the steps that were asked for; the runs may be longer."""
+    def _gather_visits(self, found: Sequence[Holder], length: int) -> tuple[np.ndarray | None, dict[int, np.ndarray]]:
+        """Visits within the steps that were asked for, since runs may be longer."""
         visits = [(self._read_visits(run), index) for _, run, index in found]
         if not visits or not all("first_visit" in arrays for arrays, _ in visits):
             return None, {}
@@ -223,7 +265,7 @@ class Shelf:
         snapshots = {int(name.removeprefix("visits_")): counts[name] for name in sorted(names)}
         return np.where(first <= length, first, -1), {step: c for step, c in snapshots.items() if step <= length}
 
-    def _read(self, run: Run) -> dict[str, np.ndarray]:
+    def _read(self, run: RunDirectory) -> dict[str, np.ndarray]:
         if run not in self._metrics:
             try:
                 self._metrics[run] = run.metrics
@@ -232,7 +274,7 @@ class Shelf:
                 self._metrics[run] = {}
         return self._metrics[run]
 
-    def _read_visits(self, run: Run) -> dict[str, np.ndarray]:
+    def _read_visits(self, run: RunDirectory) -> dict[str, np.ndarray]:
         if run not in self._visits:
             try:
                 # those of a run that is getting longer are from its end before

@@ -1,4 +1,4 @@
-"""How long a plan will take: from runs that were timed on such a machine, or roughly from its matrix product."""
+"""Estimates how long a plan takes: from runs timed on such a machine, or roughly from its matrix product."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from dac.core.types import UsageError
 from dac.experiments.plan import Job
-from dac.runs import Run
-from dac.types import UsageError
+from dac.rundir.reading import RunDirectory
 
 # one update of DAC with 2 x 256 units and batches of 256; on 2 cores and on one H200 an update reaches about this share
 # of the machine's own matrix product (results/bench/)
 UPDATE_FLOPS, EFFICIENCY = 0.9e9, {"cpu": 0.7, "gpu": 0.5}
 WORK = {"dac": 1.0, "sac": 0.65, "sac-div": 1.0, "rnd": 0.9, "maxent-state": 0.8, "td3": 0.6, "sql": 2.0}
-"""An update of each algorithm, in updates of DAC; what learns on-policy does less than a tenth per step."""
+"""Cost of an update of each algorithm, in updates of DAC; on-policy algorithms need less than a tenth per step."""
 LATENCY = {"cpu": 0.3e-3, "gpu": 0.6e-3}
-"""Seconds that do not shrink with the networks: of an update on a CPU, of a whole population's update on a GPU."""
+"""Seconds that an update takes however small the networks are: for each member on a CPU, for all of them on a GPU."""
 HOST_STEP = {"cpu": 50e-6, "gpu": 1.2e-3}
-"""Seconds per step of the loop, and on the CPU per member, to simulate robots and hand transitions over."""
+"""Seconds to simulate a robot and hand its transition over: for each member on a CPU, for all of them on a GPU."""
 PROGRAM = 25.0
 """Seconds to compile a population's programs."""
 
 
-def estimate(jobs: Sequence[Job], runs: Sequence[Run]) -> tuple[list[float], str]:
-    """Seconds for each job, and where that comes from."""
+def estimate(jobs: Sequence[Job], runs: Sequence[RunDirectory]) -> tuple[list[float], str]:
+    """Estimate the seconds that each job takes, and say in words where the estimate comes from."""
     known, flops = _timed(runs), 0.0
     seconds, guessed = [], 0
     for job in jobs:
@@ -46,8 +46,8 @@ def estimate(jobs: Sequence[Job], runs: Sequence[Run]) -> tuple[list[float], str
     return seconds, f"a rough guess from this machine's matrix product, {flops / 1e9:,.0f} GFLOP/s{also}"
 
 
-def _timed(runs: Sequence[Run]) -> dict[str, list[tuple[int, float]]]:
-    """Members and agent-steps per second by kind of work, of runs on the kind of device that is here."""
+def _timed(runs: Sequence[RunDirectory]) -> dict[str, list[tuple[int, float]]]:
+    """Look up how fast runs on this kind of device were: (members, agent-steps per second) by kind of work."""
     kind = jax.devices()[0].device_kind
     known: dict[str, list[tuple[int, float]]] = {}
     for run in runs:
@@ -61,7 +61,7 @@ def _timed(runs: Sequence[Run]) -> dict[str, list[tuple[int, float]]]:
 
 
 def _guess(job: Job, flops: float) -> float:
-    """Agent-steps per second."""
+    """Guess the agent-steps per second of a job from the speed of the machine's matrix product."""
     config, platform = job.config, "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
     members, envs = len(config.members()), config.training.envs
     sizes = [*config.hyper["hidden"], *config.hyper["hidden"][-1:]]
@@ -77,7 +77,7 @@ def _guess(job: Job, flops: float) -> float:
 
 
 def matrix_flops(size: int = 1024) -> float:
-    """Floating-point operations per second of a matrix product, the best of a few."""
+    """Measure the floating-point operations per second of a matrix product, and take the best of five."""
     matrix = jnp.ones((size, size), jnp.float32)
     product = jax.jit(lambda a: a @ a)
     product(matrix).block_until_ready()

@@ -1,4 +1,4 @@
-"""Figures in the paper's layout: mean and one standard deviation over seeds, histograms of visits."""
+"""Draws figures in the paper's layout: mean and one standard deviation over seeds, histograms of visits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from dac.envs.maze import SIZE, free_cells
-from dac.weights import write_atomically
+from dac.rundir.files import write_atomically
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-"""Okabe and Ito's, which people who do not see all colours can tell apart."""
+"""The palette of Okabe and Ito, which colour-blind people can tell apart."""
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-"""Lines differ in pattern too, for print without colour."""
+"""The pattern of each line, for print without colour."""
 
 LABELS = {
     "return": "return",
@@ -37,13 +37,13 @@ STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines
 
 
 def visited_curve(first_visit: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Cells visited up to each step, (member, step), from the step of each cell's first visit (-1: never)."""
+    """Count the cells visited up to each step, (member, step), from the step of each first visit (-1: never)."""
     sorted_first = [np.sort(row[row >= 0]) for row in first_visit]
     return np.stack([np.searchsorted(row, steps, side="right") for row in sorted_first])
 
 
 def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
-    """Where each group has been at some steps, all seeds together; brighter is more often. Two groups share a row."""
+    """Draw where each group has been at some steps, all seeds together; brighter is more often."""
     steps = sorted({step for snapshots in groups.values() for step in snapshots})
     side_by_side = 2 if len(groups) > 2 else 1
     shape = -(-len(groups) // side_by_side), side_by_side * len(steps)
@@ -69,17 +69,17 @@ def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
 
 
 class Line(NamedTuple):
-    """One method in a panel."""
+    """The curve of one method in a panel."""
 
     label: str
     style: int
-    """Which of the colours and patterns."""
+    """Number of its colour and pattern."""
     steps: Float[np.ndarray, " time"]
     values: Float[np.ndarray, "time seed"]
 
 
 def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:
-    """Mean and one standard deviation over seeds, a panel per task in a row as in the paper, one legend for all."""
+    """Draw mean and one standard deviation over seeds: a row of panels, one per task, above one legend."""
     with plt.rc_context(STYLE):
         width = 3.2 * len(panels) if len(panels) > 1 else 4.6
         figure, axes = plt.subplots(1, len(panels), figsize=(width, 3.4), squeeze=False, layout="constrained")
@@ -101,7 +101,7 @@ def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:
 
 
 def _add_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """Below the panels, in as many columns as the width has room for."""
+    """Put the legend below the panels, in as many columns as there is room for."""
     for columns in range(len(handles), 0, -1):
         legend = figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
@@ -118,7 +118,7 @@ def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndar
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """As PNG, and beside it as PDF for print; without a date, so that the same data are the same file."""
+    """Save a figure as PNG and as PDF, without a date, so that the same data give the same file."""
     for file, metadata in ((path, {}), (path.with_suffix(".pdf"), {"CreationDate": None})):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=file.suffix[1:], dpi=160, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Populations side by side, each in a process of its own with its share of the cores.
+"""Trains populations side by side, each in a process of its own with its share of the cores.
 
 One population of small networks does not fill a GPU, and while it evaluates it hardly uses it. Processes and not
 threads: two loops in one would wait for each other's Python.
@@ -15,22 +15,39 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from dac.core.types import UsageError
+from dac.experiments.budget import Queue
 from dac.experiments.plan import Job
 from dac.training.memory import PROCESSES
-from dac.training.run import Progress, run
+from dac.training.run import run
 from dac.training.signals import Interrupted, Signals
-from dac.types import UsageError
+from dac.training.watchers import AbstractWatcher, Message, Position, Start
 
 
-def share_machine(count: int) -> None:
-    """Have JAX, where it is not yet in use, take what it needs of a GPU, at most this share; the same for memory."""
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / count:.3f}")
-    os.environ[PROCESSES] = str(count)
+@contextlib.contextmanager
+def share_machine(count: int) -> Iterator[None]:
+    """Limit this process, and those it starts meanwhile, to what is theirs if `count` processes share the machine.
+
+    That is its part of the memory and, where JAX is not yet in use, of the GPU.
+    """
+    shares = {PROCESSES: str(count)}
+    if count > 1:
+        gpu = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / count:.3f}"}
+        shares |= {name: value for name, value in gpu.items() if name not in os.environ}
+    before = {name: os.environ.get(name) for name in shares}
+    os.environ.update(shares)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def split_cores(count: int) -> list[set[int]]:
-    """The cores this process may use, as evenly as they go; all of them for everyone if there are too few."""
+    """Divide the cores of this process among `count` others; each gets all of them if there are too few."""
     if not hasattr(os, "sched_getaffinity"):
         return [set() for _ in range(count)]
     cores = sorted(os.sched_getaffinity(0))
@@ -38,28 +55,38 @@ def split_cores(count: int) -> list[set[int]]:
     return [set(cores[start:end]) or set(cores) for start, end in itertools.pairwise(bounds)]
 
 
-def run_side_by_side(jobs: Sequence[Job], count: int, part: Callable[[int], Progress], command: str = "") -> None:
-    """Run every job, `count` at a time. A signal, or one that fails, stops the others too; they save first."""
+def run_side_by_side(
+    jobs: Sequence[Job],
+    count: int,
+    part: Callable[[int], AbstractWatcher],
+    command: str = "",
+    queue: Queue | None = None,
+) -> None:
+    """Run the jobs in the order of the queue, `count` at a time.
+
+    A signal, one job that fails, or the end of the queue's budget stops the others too; they save first.
+    """
     count = min(count, len(jobs))
-    share_machine(count)
-    waiting, running, failures = list(enumerate(jobs)), list[_Worker](), list[str]()
+    queue = Queue(len(jobs)) if queue is None else queue
+    running, failures = list[_Worker](), list[str]()
     slots = split_cores(count)
 
     def stop() -> None:
         for worker in running:
             worker.stop()
 
-    with Signals(stop) as signals:
+    with share_machine(count), Signals(stop) as signals:
         try:
             while True:
-                while waiting and len(running) < count and not failures and signals.received is None:
-                    number, job = waiting.pop(0)
-                    running.append(_Worker(job, part(number), slots.pop()))
-                if failures or signals.received is not None:  # perhaps while one was being started
+                while len(running) < count and not failures and signals.received is None:
+                    if (number := queue.take()) is None:
+                        break
+                    running.append(_Worker(jobs[number], part(number), slots.pop()))
+                if failures or signals.received is not None or queue.used_up():  # perhaps while one was being started
                     stop()
                 if not running:
                     break
-                ready = wait([worker.pipe for worker in running])
+                ready = wait([worker.pipe for worker in running], queue.time_left())
                 for worker in [worker for worker in running if worker.pipe in ready and not worker.listen()]:
                     running.remove(worker)
                     slots.append(worker.cores)
@@ -76,12 +103,12 @@ def run_side_by_side(jobs: Sequence[Job], count: int, part: Callable[[int], Prog
 
 
 class _Worker:
-    """A population in another process, seen from here."""
+    """Starts, listens to and stops the process that trains one population."""
 
-    def __init__(self, job: Job, progress: Progress, cores: set[int]):
+    def __init__(self, job: Job, watcher: AbstractWatcher, cores: set[int]):
         self.cores = cores
         self.failure: str | None = None
-        self._progress, self._job = progress, job
+        self._watcher, self._job = watcher, job
         self._asked = self._ended = False
         context = multiprocessing.get_context("spawn")  # a fork of a process that runs JAX may hang
         self.pipe, theirs = context.Pipe(duplex=False)
@@ -89,20 +116,19 @@ class _Worker:
         with _inherited(cores):
             self._process.start()
         theirs.close()  # so that the pipe ends when the process does
-        progress.__enter__()
+        watcher.on_start(Start(job.config, job.directory, job.config.members()))
 
     def listen(self) -> bool:
-        """Pass on what it has to say; False when it has ended."""
+        """Pass a message of the process on; returns False when the process has ended."""
         message = self._receive()
         if message is None:
-            self._progress.__exit__(None, None, None)
+            self._watcher.on_end(None)
             return False
         kind, *values = message
-        if kind == "announce":
-            self._progress.announce(*values)
-        elif kind == "update":
-            steps, rate, shown = values
-            self._progress.update(steps, rate, **shown)
+        if kind == "message":
+            self._watcher.on_message(*values)
+        elif kind == "progress":
+            self._watcher.on_progress(*values)
         elif kind == "failed":
             self.failure = values[0]
         elif kind == "ended":
@@ -121,20 +147,20 @@ class _Worker:
         return None
 
     def stop(self) -> None:
-        """Ask it to save and end."""
+        """Ask the process to save and end."""
         if not self._asked:
             self._asked = True
             self._process.terminate()
 
     def finish(self) -> None:
-        """Wait for its end, showing nothing more."""
+        """Wait for the end of the process without showing its progress."""
         while self._receive() is not None:
             pass
 
 
 @contextlib.contextmanager
 def _inherited(cores: set[int]) -> Iterator[None]:
-    """What a process that is started meanwhile gets: its cores, and no Ctrl-C, which is passed on from here."""
+    """Give processes started meanwhile their cores, and block Ctrl-C in them: the parent passes it on."""
     before = os.sched_getaffinity(0) if cores else set()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -148,31 +174,27 @@ def _inherited(cores: set[int]) -> Iterator[None]:
 
 
 def _work(job: Job, pipe: Connection) -> None:
-    """The other process."""
-    from dac.cli import enable_compilation_cache
+    """Train one population; this runs in the process of its own."""
+    from dac.training.compilation import enable_compilation_cache
 
     Signals.patient = True  # whoever stops a whole group of processes stops this one twice
     enable_compilation_cache()
     sender = _Sender(pipe)
     try:
-        run(job.config, job.directory, sender, resuming=job.resume)
+        run(job.config, job.directory, [sender], resuming=job.resume)
     except KeyboardInterrupt as interruption:
-        sender.announce(str(interruption) or "stopped")
+        sender.on_message(Message(str(interruption) or "stopped"))
     except UsageError as error:
         sender.send("failed", str(error))
         return
     sender.send("ended")
 
 
-class _Sender:
-    """Progress that is shown elsewhere. When nobody listens any more, the run saves and ends."""
+class _Sender(AbstractWatcher):
+    """Passes on what a run says to the process that shows it. When nobody listens any more, the run saves and ends."""
 
     def __init__(self, pipe: Connection):
         self._pipe, self._alone = pipe, False
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exception: object) -> None: ...
 
     def send(self, *message: Any) -> None:
         if self._alone:
@@ -183,8 +205,8 @@ class _Sender:
             self._alone = True
             signal.raise_signal(signal.SIGTERM)
 
-    def announce(self, text: str) -> None:
-        self.send("announce", text)
+    def on_message(self, message: Message) -> None:
+        self.send("message", message)
 
-    def update(self, steps: int, rate: float | None, **values: float) -> None:
-        self.send("update", steps, rate, values)
+    def on_progress(self, position: Position) -> None:
+        self.send("progress", position)

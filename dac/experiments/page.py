@@ -1,37 +1,14 @@
-"""A page that opens anywhere: HTML with its pictures inside, light and dark, readable on a phone."""
+"""HTML that opens anywhere: one file with its style, its script and its data inside."""
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
-
-_STYLE = """
-:root { color-scheme: light dark; --text: #1c1e21; --soft: #5b6169; --line: #d9dce0; --back: #ffffff; --card: #f6f7f8 }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e6e8ea; --soft: #a3abb3; --line: #3a4047; --back: #15181b; --card: #1f2327 } }
-body { margin: 0 auto; max-width: 46rem; padding: 1.5rem 1rem 4rem; font: 16px/1.55 system-ui, sans-serif;
-  color: var(--text); background: var(--back) }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem } h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem }
-p.lead { font-size: 1.1rem } .soft { color: var(--soft); font-size: .9rem }
-img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 6px }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
-th:first-child, td:first-child { text-align: left } th { color: var(--soft); font-weight: 600; font-size: .85rem }
-pre { background: var(--card); border-radius: 6px; padding: .7rem .9rem; overflow-x: auto; font-size: .85rem }
-.scroll { overflow-x: auto }
-"""
-
-
-def page(title: str, body: Sequence[str]) -> str:
-    """A whole document."""
-    return _assemble(title, body, _STYLE)
 
 
 def document(title: str, body: Sequence[str], data: Mapping[str, Any], style: str, script: str) -> str:
@@ -39,22 +16,18 @@ def document(title: str, body: Sequence[str], data: Mapping[str, Any], style: st
     text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
     # "<" is written as an escape, so that no name in the data can end the element or open a comment in it
     block = f'<script type="application/json" id="data">{text.replace("<", chr(92) + "u003c")}</script>'
-    return _assemble(title, [*body, block, f"<script>{script}</script>"], style)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        + "\n".join([*body, block, f"<script>{script}</script>"])
+        + "\n</body>\n</html>\n"
+    )
 
 
 def asset(name: str) -> str:
     """The text of a file that lies beside this module, such as `report.css`."""
     return resources.files("dac.experiments").joinpath(name).read_text("utf-8")
-
-
-def _assemble(title: str, body: Sequence[str], style: str) -> str:
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
-    )
 
 
 def _finite(value: Any) -> Any:
@@ -64,11 +37,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def picture(path: Path, description: str) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, sortable: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""What an experiment still needs: members that no finished run holds, packed into populations, and how long it takes.
+"""What an experiment still needs: the members that no finished run holds, packed into populations.
 
 A member is known by everything that decides its outcome, so a run made for one figure serves another, and a run found
 in any folder counts.
@@ -9,33 +9,33 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dac.config import RunConfig, resolve
+from dac.config import RunConfig, resolve, with_steps
+from dac.core.types import UsageError
 from dac.experiments.paper import Experiment, Method
-from dac.runs import Run
-from dac.training.record import CONFIG
+from dac.rundir.names import CONFIG
+from dac.rundir.reading import RunDirectory
 from dac.training.run import place_of
-from dac.types import UsageError
 
 MINIMUM_STEPS = 2000
 MINIMUM_SEEDS = 2  # one seed has no spread
 SMALL, SMALL_SETTINGS = 0.1, {"hidden": (64, 64), "bonus_hidden": (64, 64), "batch_size": 64}
-"""Below this scale a try shows that everything works, not how well, so its networks are small as well."""
+"""A try below this scale shows that everything works, not how well, so its networks are small as well."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One method on one task: all its seeds, as a run of its own would have them."""
+    """One method on one task, configured as a run of all its seeds."""
 
     task: str
     method: Method
     config: RunConfig
 
     def members(self) -> dict[str, RunConfig]:
-        """Each seed alone, by what identifies it."""
+        """The configuration of each seed alone, by its fingerprint."""
         singles = (self.config.alone(member) for member in self.config.members())
         return {single.fingerprint(): single for single in singles}
 
@@ -47,9 +47,11 @@ class Job:
     config: RunConfig
     directory: Path
     methods: tuple[str, ...]
-    """What its members are called in the figures."""
+    """The names of its members' methods in the figures."""
     done: int = 0
     """Steps per member that need not be made again."""
+    serves: frozenset[str] = frozenset()
+    """Fingerprints of the wanted members that it completes."""
 
     @property
     def resume(self) -> bool:
@@ -62,7 +64,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What there is and what is missing."""
+    """The populations that are missing, and how many members are not."""
 
     jobs: tuple[Job, ...]
     found: int
@@ -74,26 +76,33 @@ class Plan:
         return sum(job.agent_steps for job in self.jobs)
 
 
-def cells_of(experiment: Experiment, scale: float = 1.0, envs: int | None = None) -> list[Cell]:
-    """Every method on every task of an experiment, with fewer steps and seeds for a try, or with more environments."""
+def cells_of(
+    experiment: Experiment, scale: float = 1.0, envs: int | None = None, seeds: Sequence[int] | None = None
+) -> list[Cell]:
+    """Every method on every task of an experiment.
+
+    `scale` is for a try, with this share of the steps and seeds; `envs` gives members more environments, and `seeds`
+    takes the place of the experiment's own, whatever the scale.
+    """
     if not 0 < scale <= 1:
         raise UsageError(f"scale must be above 0 and at most 1, not {scale:g}")
     cells = []
     for task, methods in experiment.panels:
         for method in methods:
-            seeds = range(min(experiment.seeds, max(MINIMUM_SEEDS, round(experiment.seeds * scale))))
+            count = experiment.seeds if method.seeds is None else method.seeds
+            own = range(min(count, max(MINIMUM_SEEDS, round(count * scale))))
             given = dict(method.settings)
             if experiment.steps is not None:
                 given["steps"] = experiment.steps
             if envs is not None:
                 given["envs"] = envs
-            config = resolve(method.algorithm, task, seeds, given)
+            config = resolve(method.algorithm, task, own if seeds is None else seeds, given)
             cells.append(Cell(task, method, config if scale == 1 else _shrink(config, scale, given)))
     return cells
 
 
 def _shrink(config: RunConfig, scale: float, given: dict[str, Any]) -> RunConfig:
-    """Fewer steps; the start must not fill them, and the curve keeps its points."""
+    """Shorten a run so that its random start does not fill it and its curve keeps as many points."""
     whole = config.training
 
     def multiple(steps: float, of: int = whole.envs) -> int:
@@ -115,7 +124,7 @@ def _shrink(config: RunConfig, scale: float, given: dict[str, Any]) -> RunConfig
     return resolve(config.algorithm, config.task, config.seeds, given | small)
 
 
-def find_runs(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+def find_runs(folders: Iterable[Path]) -> tuple[list[RunDirectory], list[str]]:
     """Every run directory in and under some folders, and a line for each that cannot be read."""
     runs, problems, seen = [], [], set()
     for folder in folders:
@@ -124,14 +133,25 @@ def find_runs(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
                 continue
             seen.add(path.resolve())
             try:
-                runs.append(Run(path.parent))
+                runs.append(RunDirectory(path.parent))
             except UsageError as error:
                 problems.append(str(error))
     return runs, problems
 
 
-def make_plan(cells: Sequence[Cell], store: Path, runs: Sequence[Run]) -> Plan:
-    """Everything wanted and not yet finished, as few populations as can share a program; unfinished ones continue."""
+def make_plan(
+    cells: Sequence[Cell],
+    store: Path,
+    runs: Sequence[RunDirectory],
+    *,
+    left_out: Collection[str] = (),
+    fit_memory: bool = True,
+) -> Plan:
+    """Everything wanted and not yet finished, as few populations as can share a program; unfinished ones continue.
+
+    Members whose fingerprints are `left_out` are not trained. Unless the plan need not `fit_memory`, populations are
+    halved until they do.
+    """
     wanted: dict[str, RunConfig] = {}
     called: dict[str, str] = {}
     for cell in cells:
@@ -139,31 +159,41 @@ def make_plan(cells: Sequence[Cell], store: Path, runs: Sequence[Run]) -> Plan:
             called.setdefault(name, cell.method.name)
             if name not in wanted or wanted[name].training.steps < single.training.steps:
                 wanted[name] = single
-    open_members = dict(wanted)
+    kinds = {(single.algorithm, single.task) for single in wanted.values()}
+    runs = [run for run in runs if (run.config.algorithm, run.config.task) in kinds]  # the others hold none of them
+    open_members = {name: single for name, single in wanted.items() if name not in left_out}
+    left = len(wanted) - len(open_members)
     for run in runs:
         if run.finished:
             for name in _serves(run.config, open_members):
                 del open_members[name]
 
     def job(config: RunConfig, directory: Path, done: int = 0) -> Job:
-        names = (config.alone(member).fingerprint() for member in config.members())
-        return Job(config, directory, tuple(dict.fromkeys(called[name] for name in names if name in called)), done)
+        names = [config.alone(member).fingerprint() for member in config.members()]
+        methods = tuple(dict.fromkeys(called[name] for name in names if name in called))
+        return Job(config, directory, methods, done, frozenset(_serves(config, open_members)))
 
-    found, jobs = len(wanted) - len(open_members), []
+    found, jobs = len(wanted) - left - len(open_members), []
     for run in runs:
         if store / "runs" not in run.directory.parents:  # not made here: published results, say
             continue
         config = _continued(run, open_members)
         if config is not None:
             jobs.append(job(config, run.directory, run.last_checkpoint()))
-            for name in _serves(config, open_members):
+            for name in jobs[-1].serves:
                 del open_members[name]
-    jobs += [job(config, store / _folder(config)) for config in _populations(list(open_members.values()))]
+    populations = _populations(list(open_members.values()))
+    if fit_memory:
+        populations = [part for whole in populations for part in _split(whole)]
+    jobs += [job(config, store / _folder(config)) for config in populations]
     return Plan(tuple(jobs), found, len(wanted))
 
 
-def _continued(run: Run, wanted: dict[str, RunConfig]) -> RunConfig | None:
-    """What was begun goes on, to more steps if they are wanted now; None where a new run is needed, or is cheaper."""
+def _continued(run: RunDirectory, wanted: dict[str, RunConfig]) -> RunConfig | None:
+    """The configuration with which a run that was begun goes on, to more steps if they are wanted now.
+
+    None where a new run is needed, or is cheaper.
+    """
     names = [run.config.alone(member).fingerprint() for member in run.members]
     steps = max((wanted[name].training.steps for name in names if name in wanted), default=0)
     config, done = run.config, run.last_checkpoint()
@@ -172,14 +202,14 @@ def _continued(run: Run, wanted: dict[str, RunConfig]) -> RunConfig | None:
         # over those of a run that may be finished
         if config.follows_length() or not done:
             return None
-        config = config.with_steps(steps)
+        config = with_steps(config, steps)
     served = _serves(config, wanted)
     rest = len(run.members) * (config.training.steps - done)
     return config if served and rest <= sum(wanted[name].training.steps for name in served) else None
 
 
 def _serves(config: RunConfig, wanted: dict[str, RunConfig]) -> list[str]:
-    """Which wanted members a run of this configuration holds, long enough."""
+    """The wanted members that a run of this configuration holds, with all their steps."""
     names = []
     for member in config.members():
         single = config.alone(member)
@@ -194,7 +224,7 @@ def _folder(config: RunConfig) -> str:
 
 
 def _populations(singles: Sequence[RunConfig]) -> list[RunConfig]:
-    """Members that can share a compiled program, as grids of seeds and one hyperparameter."""
+    """Pack members that can share a compiled program into grids of seeds and one hyperparameter."""
     programs: dict[str, list[RunConfig]] = {}
     for single in singles:
         programs.setdefault(single.program(), []).append(single)
@@ -208,12 +238,12 @@ def _populations(singles: Sequence[RunConfig]) -> list[RunConfig]:
             by_seeds.setdefault(tuple(single.seeds[0] for single in group), []).append(group[0])
         for seeds, groups in by_seeds.items():
             for config in _grids(groups):
-                populations += _split(dataclasses.replace(config, seeds=seeds))
+                populations.append(dataclasses.replace(config, seeds=seeds))
     return populations
 
 
 def _grids(singles: Sequence[RunConfig]) -> list[RunConfig]:
-    """As few configurations as cover these values, each with one swept hyperparameter at most."""
+    """Cover these values by as few configurations as possible, each with one swept hyperparameter at most."""
     names = sorted({n for a, b in itertools.pairwise(singles) for n, v in a.floats().items() if b.floats()[n] != v})
 
     def parts(name: str | None) -> list[list[RunConfig]]:
@@ -231,7 +261,7 @@ def _grids(singles: Sequence[RunConfig]) -> list[RunConfig]:
 
 
 def _split(config: RunConfig) -> list[RunConfig]:
-    """Halves of the seeds until the replay of each population fits into memory."""
+    """Halve the seeds until the replay buffer of each population fits into memory."""
     try:
         place_of(config)
     except UsageError:

@@ -101,7 +101,7 @@
       el("svg", { class: "swatch", width: 26, height: 8, "aria-hidden": "true", style: `--c:${s.colour}` },
         el("line", { x1: 1, x2: 25, y1: 4, y2: 4, class: "mean", "stroke-dasharray": s.dash }));
     for (const s of series) {
-      s.button = el("button", { type: "button", "aria-pressed": "true" }, swatch(s), el("span", {}, s.name));
+      s.button = el("button", { type: "button", "aria-pressed": "true" }, swatch(s), el("span", {}, s.label ?? s.name));
       s.button.addEventListener("click", () => show(s, !s.shown));
       for (const kind of ["pointerenter", "focus"]) s.button.addEventListener(kind, () => s.shown && point(null, s));
       for (const kind of ["pointerleave", "blur"])

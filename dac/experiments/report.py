@@ -1,8 +1,9 @@
-"""`dac report`: one page, self-contained, with every curve, verdict and command; and the files of an experiment."""
+"""Writes reports: one self-contained page with every curve, verdict and command, and the files of an experiment."""
 
 from __future__ import annotations
 
 import base64
+import collections
 import csv
 import io
 import math
@@ -17,9 +18,11 @@ from urllib.parse import quote
 
 import numpy as np
 
+from dac.core.types import UsageError
 from dac.envs.maze import SIZE, free_cells
 from dac.experiments.collect import Curves, Shelf, far_room
 from dac.experiments.figures import COLOURS, LABELS, Line, draw_curves, draw_histograms, moments, save, visited_curve
+from dac.experiments.overview import Entry, State, overview
 from dac.experiments.page import asset, document, table
 from dac.experiments.paper import EXPERIMENTS, Experiment, published
 from dac.experiments.plan import Cell, cells_of, find_runs
@@ -32,25 +35,32 @@ from dac.experiments.stats import (
     ratio_interval,
     stratified_interval,
 )
-from dac.runs import Run
-from dac.training.record import make_directory
-from dac.types import UsageError
-from dac.weights import write_atomically
+from dac.rundir.files import write_atomically
+from dac.rundir.reading import RunDirectory
+from dac.rundir.writing import make_directory
 
 POINTS = 200
 """Points of a curve on the page; raw data have them all."""
+PICTURES = 4
+"""How many of the own runs are in the small picture at the top."""
+LEGEND = (
+    "The first method of each experiment against the second. P: the probability that a random seed of the first is "
+    "better, with its 95% interval. Other methods, the paper's numbers and what is missing are in the sections."
+)
+"""The line below the table at the top."""
 VIDEO_LIMIT = 3_000_000
 """Bytes of a film that is put into the page; a longer one is linked."""
 
 
 class Page:
-    """What is being written: HTML, and the data its script draws."""
+    """A report that is being written: its HTML, and the data that its script draws."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.films: set[Path] = set()
         self.body: list[str] = []
         self.contents: list[tuple[str, str]] = []
+        self.entries: list[Entry] = []
         self.charts: dict[str, Any] = {}
         self.heats: dict[str, Any] = {}
 
@@ -72,9 +82,16 @@ class Page:
         self.heats[name] = heat
         self.add(f'<figure class="heat" data-heat="{escape(name)}"></figure>')
 
-    def write(self, title: str, lead: str) -> Path:
+    def write(self, title: str) -> Path:
+        """Put the table of what there is in front, and write the file."""
         links = "".join(f'<a href="#{escape(a)}">{escape(t)}</a>' for a, t in self.contents)
-        head = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{lead}</p>']
+        head = [f"<h1>{escape(title)}</h1>"]
+        if self.entries:
+            head.append(overview(self.entries))
+            if any(kind for entry in self.entries for kind, _ in entry.lines):
+                head.append(f'<p class="soft">{LEGEND}</p>')
+        else:
+            head.append('<p class="lead">No runs were found; below is what there could be.</p>')
         head += [f'<nav class="contents">{links}</nav>'] if links else []
         data = {"charts": self.charts, "heats": self.heats}
         text = document(title, [*head, *self.body], data, asset("report.css"), asset("report.js"))
@@ -84,43 +101,44 @@ class Page:
 
 
 def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]:
-    """A page over every run in some folders; returns a line per experiment that has something to show."""
+    """Write a page over every run in some folders; returns a line for each experiment that has something to show."""
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"no such folder: {folder}")
     runs, problems = find_runs(folders)
-    shelf, page, lines, absent = Shelf(runs), Page(path), [], []
-    used: set[Run] = set()
-    for experiment in EXPERIMENTS.values():
-        curves = shelf.gather(cells_of(experiment))
-        if any(found.seeds for found in curves):
-            lines.append(add_experiment(page, experiment, curves, command))
-            used |= set(_runs_of(curves))
-        else:
-            absent.append(experiment.name)
+    shelf, page, lines = Shelf(runs), Page(path), list[str]()
+    found = [(experiment, shelf.gather(cells_of(experiment))) for experiment in EXPERIMENTS.values()]
+    there = [(experiment, curves) for experiment, curves in found if any(each.seeds for each in curves)]
+    absent = [experiment.name for experiment, curves in found if not any(each.seeds for each in curves)]
+    used = {run for _, curves in there for run in _runs_of(curves)}
     others = [run for run in runs if run not in used]
-    if others:
+    if others:  # people look for what they have trained themselves first
         _add_others(page, others, command)
         lines.append(f"{len(others)} other runs")
+    for experiment, curves in there:
+        lines.append(add_experiment(page, experiment, curves, command))
     if absent:
         page.heading("absent", "Not run yet")
         page.add(f'<p class="missing">Nothing here of: {escape(", ".join(absent))}.</p>')
         page.add('<pre class="command">dac reproduce NAME --dry-run</pre>')
+    if absent and page.entries:
+        title = f"{len(absent)} more experiments"
+        page.entries.append(Entry("absent", title, "missing", "not run", [("", ", ".join(absent))], []))
     for problem in [*problems, *shelf.problems]:
         page.add(f'<p class="missing">Left out: {escape(problem)}</p>')
-    page.write("Diversity Actor-Critic: results", _lead(lines))
+    page.write("Diversity Actor-Critic: results")
     return lines or ["no runs found: the page says what is missing"]
 
 
 def write_artefacts(
-    experiment: Experiment, cells: Sequence[Cell], runs: Sequence[Run], folder: Path, command: str
+    experiment: Experiment, cells: Sequence[Cell], runs: Sequence[RunDirectory], folder: Path, command: str
 ) -> Path:
-    """The figures (PNG and PDF), the table (CSV and Markdown) and the report of one experiment."""
+    """Write the figures (PNG and PDF), the table (CSV and Markdown) and the report of one experiment."""
     make_directory(folder)
     shelf = Shelf(runs)
     curves = shelf.gather(cells)
     page = Page(folder / "report.html")
-    line = add_experiment(page, experiment, curves, command)
+    add_experiment(page, experiment, curves, command)
     page.contents.clear()  # one section needs none
     _draw(experiment, curves, folder)
     header, rows = result_table(experiment, curves)
@@ -129,11 +147,11 @@ def write_artefacts(
     write_atomically(folder / "table.csv", buffer.getvalue().encode())
     markdown = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
     write_atomically(folder / "table.md", ("\n".join(markdown) + "\n").encode())
-    return page.write(f"Reproduction of Han & Sung 2021: {experiment.name}", _lead([line]))
+    return page.write(f"Reproduction of Han & Sung 2021: {experiment.name}")
 
 
 def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves], command: str) -> str:
-    """One section; returns it in a line."""
+    """Add a section for an experiment and its row in the table at the top; returns them in a line of text."""
     page.heading(experiment.name, experiment.title)
     page.add(f"<p><strong>The paper:</strong> {escape(experiment.claim)}</p>")
     if experiment.note:
@@ -168,13 +186,30 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
     _add_films(page, _runs_of(curves))
     _add_provenance(page, _runs_of(curves), [f"dac reproduce {experiment.name}"], command)
     complete = "complete" if not missing else f"{sum(not c.missing() for c in curves)} of {len(curves)} complete"
-    first = {task: text for task, _, text in reversed(judged)}  # of each task
-    said = [f"{task}: {text}" if len(experiment.panels) > 1 else text for task, text in reversed(first.items())]
-    return "; ".join([f"{experiment.name}: {complete}", *said])
+    first = {task: (kind, text) for task, kind, text in reversed(judged)}  # of each task
+    said = [(kind, f"{task}: {text}" if len(experiment.panels) > 1 else text) for task, (kind, text) in first.items()]
+    said.reverse()
+    page.entries.append(_entry(experiment, curves, complete, said))
+    return "; ".join([f"{experiment.name}: {complete}", *(text for _, text in said)])
+
+
+def _entry(experiment: Experiment, curves: Sequence[Curves], words: str, said: Sequence[tuple[str, str]]) -> Entry:
+    """The row of an experiment in the table at the top: its verdicts without what is not complete."""
+    style, panels = _style_of(experiment), []
+    for task, methods in _by_task(experiment, curves):
+        measure = experiment.measures_on(task)[0]
+        shown = [found for found in methods if found.has(measure)]
+        if shown:
+            panels.append([Line(found.name, style[found.name], *_points(found, measure)) for found in shown])
+    state: State = "complete"
+    if any(found.missing() for found in curves):
+        state = "partial" if panels else "missing"
+    short = [(kind, text.partition("; ")[0].replace("probability of improvement", "P")) for kind, text in said]
+    return Entry(experiment.name, experiment.title, state, words, short, panels)
 
 
 def _missing(experiment: Experiment, curves: Sequence[Curves]) -> list[str]:
-    """What is not there yet, a line for a task that was not begun."""
+    """Name what is not there yet, with a single line for a task of which there is nothing."""
     lines = []
     for task, methods in _by_task(experiment, curves):
         if not any(found.seeds for found in methods):
@@ -185,7 +220,7 @@ def _missing(experiment: Experiment, curves: Sequence[Curves]) -> list[str]:
 
 
 def _other_envs(task: str, methods: Sequence[Curves]) -> str | None:
-    """Who was trained with another number of environments than asked for: it changes how a method learns."""
+    """Name the methods trained with another number of environments than asked for, which changes how they learn."""
     named: dict[str, list[str]] = {}
     for found in methods:
         asked = found.cell.config.training.envs
@@ -198,7 +233,7 @@ def _other_envs(task: str, methods: Sequence[Curves]) -> str | None:
 
 
 def result_table(experiment: Experiment, curves: Sequence[Curves]) -> tuple[list[str], list[list[str]]]:
-    """Per task and method: seeds, the measured number beside the paper's, its interval, and who is better."""
+    """The header and the rows of the table: per task and method the seeds, our number, the paper's, its interval."""
     judged = {experiment.measures_on(task)[0] for task, _ in experiment.panels}
     returns = judged == {"return"}
     first = "max average return" if returns else "at the end" if judged != {"return", "visited"} else "score"
@@ -241,7 +276,7 @@ def _published(experiment: Experiment, task: str, method: str) -> tuple[float, f
 
 
 def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
-    """The first method against each other one: a class for the page, and a sentence."""
+    """Compare the first method with each other one: a kind (good, bad, unsure) and a sentence for each."""
     if not methods or not methods[0].has(measure):
         return []
     subject, lines = methods[0], []
@@ -268,10 +303,9 @@ def verdicts(methods: Sequence[Curves], measure: str) -> list[tuple[str, str]]:
 
 
 def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """What two methods are compared by: over the steps that both have made, with as many evaluations each, or one gets
-    more chances for a maximum.
+    """The scores by which two methods are compared: over the steps that both have made, with as many evaluations each.
 
-    None where one has nothing to show by then, being evaluated less often.
+    More evaluations would be more chances for a maximum. None where one has no evaluation by then.
     """
     common = min(subject.steps[-1], other.steps[-1])
     ours, theirs = (found.until(common).seen(measure) for found in (subject, other))
@@ -282,8 +316,11 @@ def _scores_of_both(subject: Curves, other: Curves, measure: str) -> tuple[np.nd
 
 
 def _can_differ(ours: int, theirs: int) -> bool:
-    """Whether so many seeds could show a difference at all, at 5%: by chance alone, all of one group lie above all of
-    the other in 2 of (ours + theirs choose ours) orders, and then every resample says so too."""
+    """Whether so many seeds could show a difference at the level of 5%.
+
+    By chance alone, all of one group lie above all of the other in 2 of (ours + theirs choose ours) orders, and then
+    every resample says so too.
+    """
     return 2 / math.comb(ours + theirs, ours) <= 0.05
 
 
@@ -308,6 +345,17 @@ def _style_of(experiment: Experiment) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
+def _labels(shown: Sequence[Curves]) -> dict[str, str]:
+    """What a legend calls each method: with its number of seeds where methods differ in that."""
+    counts: dict[str, set[int]] = {}
+    for found in shown:
+        counts.setdefault(found.name, set()).add(len(found.seeds))
+    if len(set.union(*counts.values())) == 1:
+        return {name: name for name in counts}
+    ranges = {name: " to ".join(map(str, sorted({min(c), max(c)}))) for name, c in counts.items()}
+    return {name: f"{name} ({numbers} seeds)" for name, numbers in ranges.items()}
+
+
 def _points(found: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps and values (time, seed); visits of a small grid are known at every step."""
     if measure == "visited" and found.first_visit is not None:
@@ -318,15 +366,16 @@ def _points(found: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thin(count: int) -> np.ndarray:
-    """Which of so many points are shown."""
+    """Thin a curve of `count` points to at most `POINTS`, keeping its ends; returns the indices that stay."""
     return np.unique(np.linspace(0, count - 1, min(POINTS, count)).round().astype(int))
 
 
 def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure: str) -> dict[str, Any]:
-    style, series, references = _style_of(experiment), [], []
+    style, labels, series, references = _style_of(experiment), _labels(methods), [], []
     for found in methods:
         steps, values = _points(found, measure)
-        series.append(_series(found.name, style[found.name], steps, values, found.seeds))
+        line = _series(found.name, style[found.name], steps, values, found.seeds)
+        series.append(line | {"label": labels[found.name]})
         number = _published(experiment, task, found.name) if measure == "return" else None
         if number is not None:
             label = f"paper: {found.name} {number[0]:,.0f}"
@@ -350,7 +399,7 @@ def _series(name: str, style: int, steps: np.ndarray, values: np.ndarray, seeds:
 
 
 def _heat(methods: Sequence[Curves]) -> dict[str, Any]:
-    """How many seeds have been in each cell by each of some steps, as differences between them."""
+    """The data of the heat map: how many seeds enter each cell for the first time between one step and the next."""
     shown = [found for found in methods if found.first_visit is not None]
     length = max(found.cell.config.training.steps for found in shown)
     steps = np.linspace(0, length, 31)[1:].round().astype(int)
@@ -374,7 +423,7 @@ def _heat(methods: Sequence[Curves]) -> dict[str, Any]:
 
 
 def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves]) -> None:
-    """Over all tasks: returns divided by the paper's number for the first method, so that 1 is the paper's DAC."""
+    """Add statistics over all tasks, of returns divided by the paper's number for the first method: 1 is its DAC."""
     scores: dict[str, dict[str, np.ndarray]] = {}
     for task, methods in _by_task(experiment, curves):
         number = published(task, methods[0].name) if methods else None
@@ -427,8 +476,8 @@ def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves])
     )
 
 
-def _add_films(page: Page, runs: Sequence[Run]) -> None:
-    """What `dac video` left in a run directory, once a page: in the page if short, else a link."""
+def _add_films(page: Page, runs: Sequence[RunDirectory]) -> None:
+    """Add the film that `dac video` made of a run, once per page: inside it if it is short, else as a link."""
     for run in runs:
         path = run.directory / "video.mp4"
         if path in page.films or not path.is_file():
@@ -444,8 +493,8 @@ def _add_films(page: Page, runs: Sequence[Run]) -> None:
             page.add(f'<p><a href="{link}">Film: {caption}</a></p>')
 
 
-def _add_provenance(page: Page, runs: Sequence[Run], again: Sequence[str], command: str) -> None:
-    """How to run it again, and with what each run was made."""
+def _add_provenance(page: Page, runs: Sequence[RunDirectory], again: Sequence[str], command: str) -> None:
+    """Add the commands that make the runs again, and the versions they were made with."""
     rows = []
     for run in runs:
         try:
@@ -468,9 +517,11 @@ def _add_provenance(page: Page, runs: Sequence[Run], again: Sequence[str], comma
     page.add("</details>")
 
 
-def _add_others(page: Page, runs: Sequence[Run], command: str) -> None:
-    """Runs that are not part of an experiment: their curves by what varies."""
-    page.heading("others", "Other runs")
+def _add_others(page: Page, runs: Sequence[RunDirectory], command: str) -> None:
+    """Add the runs that are not part of an experiment, with a curve for every value of what varies."""
+    page.heading("others", "Own runs")
+    kinds = collections.Counter(f"{run.config.algorithm} on {run.config.task}" for run in runs)
+    small: list[list[Line]] = []
     for number, run in enumerate(runs):
         try:
             metrics = run.metrics
@@ -485,30 +536,41 @@ def _add_others(page: Page, runs: Sequence[Run], command: str) -> None:
         for index, member in enumerate(run.members):
             label = ", ".join(f"{name} {member.hyper[name]:g}" for name in varied) or run.config.algorithm
             groups.setdefault(label, []).append(index)
-        rows, series = _thin(len(metrics["step"])), []
+        rows, series, lines = _thin(len(metrics["step"])), [], list[Line]()
         for style, (label, members) in enumerate(groups.items()):
             values = metrics["return"][rows][:, members]
             seeds = [run.members[index].seed for index in members]
             series.append(_series(label, style, metrics["step"][rows, 0], values, seeds))
+            lines.append(Line(label, style, metrics["step"][rows, 0], values))
+        small.append(lines)
         state = "" if run.finished else ", not finished"
         title = f"{run.config.algorithm} on {run.config.task} ({run.directory}{state})"
         chart = {"title": title, "x": "environment steps", "y": "return", "reference": [], "series": series}
         page.chart(f"other-{number}", chart)
+    finished = sum(run.finished for run in runs)
+    words = f"{len(runs)} run{'s' * (len(runs) > 1)}" + (f", {finished} finished" if finished < len(runs) else "")
+    named = [f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items()]
+    all_of_them: State = "complete" if finished == len(runs) else "partial"
+    page.entries.append(Entry("others", "Own runs", all_of_them, words, [("", ", ".join(named))], small[:PICTURES]))
     _add_films(page, runs)
     _add_provenance(page, runs, [], command)
 
 
 def _draw(experiment: Experiment, curves: Sequence[Curves], folder: Path) -> None:
-    """Every measure as a figure; the maze's histograms too."""
+    """Draw every measure as a figure, and the histograms of the maze."""
     style = _style_of(experiment)
     measures = dict.fromkeys(m for task, _ in experiment.panels for m in experiment.measures_on(task))
     for measure in measures:
-        panels = {}
+        shown: dict[str, list[Curves]] = {}
         for task, methods in _by_task(experiment, curves):
-            shown = [found for found in methods if found.has(measure) and measure in experiment.measures_on(task)]
-            if shown:
-                panels[task] = [Line(found.name, style[found.name], *_points(found, measure)) for found in shown]
-        if panels:
+            there = [found for found in methods if found.has(measure) and measure in experiment.measures_on(task)]
+            shown |= {task: there} if there else {}
+        if shown:
+            labels = _labels([found for methods in shown.values() for found in methods])
+            panels = {
+                task: [Line(labels[found.name], style[found.name], *_points(found, measure)) for found in methods]
+                for task, methods in shown.items()
+            }
             save(draw_curves(panels, measure), folder / f"{measure}.png")
     histograms = {found.name: found.snapshots for found in curves if found.cell.task == "maze" and found.snapshots}
     if histograms:
@@ -518,20 +580,16 @@ def _draw(experiment: Experiment, curves: Sequence[Curves], folder: Path) -> Non
             save(draw_histograms(same), folder / "visits.png")
 
 
-def _lead(lines: Sequence[str]) -> str:
-    return "<br>".join(escape(line) for line in lines) or "No runs were found; below is what there could be."
-
-
 def _interval(value: float, low: float, high: float) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def _runs_of(curves: Sequence[Curves]) -> list[Run]:
+def _runs_of(curves: Sequence[Curves]) -> list[RunDirectory]:
     return list(dict.fromkeys(run for found in curves for run in found.runs))
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:
-    """Five digits are more than a page can show; JSON has no NaN."""
+    """Round to five digits, more than a page can show; what is not finite becomes None, since JSON has no NaN."""
     return [float(f"{v:.5g}") if np.isfinite(v) else None for v in np.asarray(values, float)]
 
 

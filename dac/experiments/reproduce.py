@@ -1,234 +1,115 @@
-"""`dac reproduce`: run what an experiment of the paper still lacks, then draw its figures and write its report."""
+"""What `dac reproduce` does: find what an experiment of the paper lacks, train it, write figures, tables, reports."""
 
 from __future__ import annotations
 
 import signal
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
-
-from dac.experiments.estimate import estimate
+from dac.core.types import UsageError
+from dac.experiments.budget import Queue
 from dac.experiments.jobs import run_side_by_side
-from dac.experiments.paper import EXPERIMENTS, Experiment
-from dac.experiments.plan import Job, Plan, cells_of, find_runs, make_plan
-from dac.progress import Remainder
-from dac.training.run import Silence, run
+from dac.experiments.paper import Experiment
+from dac.experiments.plan import Cell, Job, Plan, cells_of, find_runs, make_plan
+from dac.rundir.reading import RunDirectory
+from dac.training.run import run
 from dac.training.signals import Interrupted
-from dac.types import UsageError
+from dac.training.watchers import AbstractWatcher, Position
 
 
-def list_experiments() -> None:
-    """Every experiment with its tasks, members and steps."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("experiment", "tasks (NAME/TASK for one)", "members", "agent-steps"):
-        table.add_column(column, justify="right" if column in ("members", "agent-steps") else "left")
-    for experiment in EXPERIMENTS.values():
-        cells = cells_of(experiment)
-        members = sum(len(cell.config.seeds) for cell in cells)
-        steps = sum(len(cell.config.seeds) * cell.config.training.steps for cell in cells)
-        tasks = "\n".join(task for task, _ in experiment.panels)
-        table.add_row(experiment.name, tasks, str(members), _short(steps))
-    Console().print(table)
+class Reproduction:
+    """Some experiments, the runs there are of them, and the folder that takes what is still to be run and drawn."""
+
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        store: Path,
+        sources: Sequence[Path] = (),
+        *,
+        scale: float = 1.0,
+        envs: int | None = None,
+        seeds: Sequence[int] | None = None,
+    ):
+        for source in sources:
+            if not source.is_dir():
+                raise UsageError(f"no such folder: {source}")
+        self.experiments, self.store, self.sources = experiments, store, sources
+        self.cells: list[list[Cell]] = [cells_of(experiment, scale, envs, seeds) for experiment in experiments]
+        """The methods on the tasks of each experiment."""
+        self.runs, self.problems = find_runs([store, *sources] if store.is_dir() else sources)
+
+    def plan(self) -> Plan:
+        """The populations that are missing."""
+        return make_plan([cell for cells in self.cells for cell in cells], self.store, self.runs)
+
+    def needs(self, plan: Plan) -> list[frozenset[int]]:
+        """By panel, that is by experiment and task, the numbers of the populations that it lacks."""
+        panels: dict[tuple[int, str], set[str]] = {}
+        for number, cells in enumerate(self.cells):
+            for cell in cells:
+                panels.setdefault((number, cell.task), set()).update(cell.members())
+        return [
+            frozenset(number for number, job in enumerate(plan.jobs) if job.serves & members)
+            for members in panels.values()
+        ]
+
+    def draw(self, command: str = "") -> list[Path]:
+        """Write every artefact of what there is by now to `store/EXPERIMENT/`, and return the reports."""
+        from dac.experiments.report import write_artefacts
+
+        runs, _ = find_runs([self.store, *self.sources])
+        reports = []
+        for experiment, cells in zip(self.experiments, self.cells, strict=True):
+            folder = self.store / experiment.name.replace("/", "-")
+            reports.append(write_artefacts(experiment, cells, runs, folder, command))
+        return reports
 
 
-def reproduce(
-    experiments: Sequence[Experiment],
-    store: Path,
-    sources: Sequence[Path] = (),
-    *,
-    scale: float = 1.0,
-    envs: int | None = None,
-    dry_run: bool = False,
-    draw: bool = False,
-    jobs: int = 1,
-    quiet: bool = False,
+def train(
+    jobs: Sequence[Job],
+    show: Callable[[int], AbstractWatcher],
+    at_once: int = 1,
     command: str = "",
-) -> list[Path]:
-    """Train what is missing, unless it is only to `draw`, and write every artefact to `store/EXPERIMENT/`.
+    queue: Queue | None = None,
+) -> None:
+    """Train the populations in the order of the queue, `at_once` at a time, each shown by `show(number)`.
 
-    With `jobs`, so many populations train at a time, in processes of their own. Returns the reports.
+    Several at a time are in processes of their own. Where the queue has a budget, what does not fit is not begun, and
+    what is running at its end saves and stops. `command` is named as the one that goes on after a signal.
     """
-    from dac.experiments.report import write_artefacts
-
-    if jobs < 1:
-        raise UsageError(f"jobs must be at least 1, not {jobs}")
-    for source in sources:
-        if not source.is_dir():
-            raise UsageError(f"no such folder: {source}")
-    cells = {experiment.name: cells_of(experiment, scale, envs) for experiment in experiments}
-    folders = [store, *sources] if store.is_dir() else list(sources)
-    runs, problems = find_runs(folders)
-    for problem in problems:
-        print(f"not counted: {problem}", file=sys.stderr)
-    if not draw:
-        plan = make_plan([cell for group in cells.values() for cell in group], store, runs)
-        seconds, basis = estimate(plan.jobs, runs)
-        if dry_run or not quiet:
-            print_plan(plan, seconds, basis)
-        if dry_run:
-            return []
-        _work(plan, seconds, jobs, quiet, command)
-        runs, _ = find_runs(folders if store in folders else [store, *folders])
-    reports = []
-    for experiment in experiments:
-        folder = store / experiment.name.replace("/", "-")
-        reports.append(write_artefacts(experiment, cells[experiment.name], runs, folder, command))
-    return reports
-
-
-def print_plan(plan: Plan, seconds: Sequence[float], basis: str) -> None:
-    """Each population, its size and time; then the whole."""
-    console = Console()
-    if plan.jobs:
-        table = Table(box=None, pad_edge=False)
-        for column in ("population", "members", "steps", "agent-steps", "about"):
-            table.add_column(column, justify="left" if column == "population" else "right", min_width=5)
-        for job, time_needed in zip(plan.jobs, seconds, strict=True):
-            steps = _short(job.config.training.steps)
-            row = [
-                describe(job),
-                str(len(job.config.members())),
-                f"{_short(job.done)} to {steps}" if job.done else steps,
-            ]
-            table.add_row(*row, _short(job.agent_steps), _duration(time_needed))
-        console.print(table)
-    print(f"{plan.found} of {plan.wanted} members are finished", end="; " if plan.jobs else "\n")
-    if plan.jobs:
-        print(f"{_short(plan.agent_steps)} agent-steps to go, about {_duration(sum(seconds))} ({basis})")
-
-
-def describe(job: Job) -> str:
-    """The population in a few words: `DAC 0.5, SAC on maze`."""
-    return f"{', '.join(job.methods)} on {job.config.task}"
-
-
-def _work(plan: Plan, seconds: Sequence[float], jobs: int, quiet: bool, command: str) -> None:
-    if not plan.jobs:
+    if not jobs:
         return
-    from dac.cli import enable_compilation_cache
+    from dac.training.compilation import enable_compilation_cache
 
     enable_compilation_cache()
-    with PlanBar(plan.jobs, seconds, quiet, jobs) as bar:
-        if jobs > 1:
-            run_side_by_side(plan.jobs, jobs, bar.part, command)
-            return
-        for number, job in enumerate(plan.jobs):
-            try:
-                run(job.config, job.directory, bar.part(number), resuming=job.resume)
-            except KeyboardInterrupt as interruption:
-                code = getattr(interruption, "exit_code", 128 + signal.SIGINT)
-                again = f", continue with: {command}" if command else ""
-                where = f"stopped in population {number + 1} of {len(plan.jobs)}"
-                raise Interrupted(f"{where}{again}", code - 128) from None
+    queue = Queue(len(jobs)) if queue is None else queue
+    if at_once > 1:
+        run_side_by_side(jobs, at_once, show, command, queue)
+        return
+    while (number := queue.take()) is not None:
+        job = jobs[number]
+        try:
+            run(job.config, job.directory, [show(number), _WhileTimeLasts(queue)], resuming=job.resume)
+        except KeyboardInterrupt as interruption:
+            code = getattr(interruption, "exit_code", 128 + signal.SIGINT)
+            again = f", continue with: {command}" if command else ""
+            where = f"stopped in population {number + 1} of {len(jobs)}"
+            raise Interrupted(f"{where}{again}", code - 128) from None
 
 
-class PlanBar:
-    """One bar over the whole plan and one for each population that trains; lines now and then in a log file."""
-
-    def __init__(self, jobs: Sequence[Job], seconds: Sequence[float], quiet: bool, at_once: int = 1):
-        self._jobs, self._seconds, self._quiet, self._at_once = jobs, list(seconds), quiet, at_once
-        self._total = sum(job.agent_steps for job in jobs)
-        self._steps = [job.done for job in jobs]
-        self._console = Console(file=sys.stderr)
-        self._live: Progress | None = None
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal and not self._quiet:
-            self._live = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(20),
-                TextColumn("{task.percentage:3.0f}%"),
-                Remainder(),
-                console=self._console,
-            )
-            self._whole = self._live.add_task("the whole plan", total=self._total, text="")
-            self._live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def part(self, number: int) -> _Part | Silence:
-        return Silence() if self._quiet else _Part(self, number)
-
-    def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True) if self._live is None else self._console.print(Text(text))
-
-    def label(self, number: int) -> str:
-        return f"{number + 1} of {len(self._jobs)}: {describe(self._jobs[number])}"
-
-    def advance(self, number: int, steps: int, rate: float | None) -> str:
-        """Population `number` is at `steps`; how far that is, and how long the rest will take."""
-        job = self._jobs[number]
-        if rate:  # what was guessed gives way to what is measured
-            self._seconds[number] = job.agent_steps / rate
-        self._steps[number] = steps
-        done, left = 0, []
-        for job, steps, seconds in zip(self._jobs, self._steps, self._seconds, strict=True):
-            wanted = job.config.training.steps - job.done
-            done += len(job.config.members()) * (steps - job.done)
-            left.append(seconds * (1 - min(1.0, (steps - job.done) / max(1, wanted))))
-        # side by side they are no sooner done than the longest one
-        time_left = f"about {_duration(max(max(left), sum(left) / self._at_once))} left"
-        if self._live is not None:
-            self._live.update(self._whole, completed=done, text=time_left)
-        return f"{100 * done / max(1, self._total):.0f}% of the plan, {time_left}"
+def steps_made(job: Job) -> int:
+    """The steps per member that need not be made again by now: all of them where the population is done."""
+    if not job.resume:
+        return 0
+    made = RunDirectory(job.directory)
+    return made.config.training.steps if made.finished else made.last_checkpoint()
 
 
-class _Part:
-    """The progress of one population, as a run wants it."""
+class _WhileTimeLasts(AbstractWatcher):
+    """Asks a run to stop when the budget is used up."""
 
-    def __init__(self, bar: PlanBar, number: int):
-        self._bar, self._number, self._job = bar, number, bar._jobs[number]
-        self._line, self._said = time.monotonic(), -1
-        self._task: TaskID | None = None
+    def __init__(self, queue: Queue):
+        self._queue = queue
 
-    def __enter__(self) -> Self:
-        label, live = self._bar.label(self._number), self._bar._live
-        self._bar.say(f"{label}: {self._job.directory}")
-        if live is not None:
-            label = f"population {self._number + 1}"  # what it is was said
-            self._task = live.add_task(label, total=self._job.config.training.steps, text="")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar._live is not None and self._task is not None:
-            self._bar._live.remove_task(self._task)
-
-    def announce(self, text: str) -> None:
-        self._bar.say(f"{self._indent()}{text}")
-
-    def update(self, steps: int, rate: float | None, **values: Any) -> None:
-        shown = "  ".join(f"{name} {value:,.1f}" for name, value in values.items())
-        speed = "compiling" if rate is None else f"{rate:,.0f} agent-steps/s"
-        total = self._job.config.training.steps
-        share = self._bar.advance(self._number, steps, rate)
-        if self._bar._live is not None and self._task is not None:
-            self._bar._live.update(self._task, completed=steps, text=f"{speed}  {shown}")
-        elif time.monotonic() - self._line > 15 or (steps == total and self._said != steps):
-            self._line, self._said = time.monotonic(), steps
-            self._bar.say(f"{self._indent()}{steps:,}/{total:,} steps  {speed}  {shown}  ({share})")
-
-    def _indent(self) -> str:
-        """Which population says it, where several may."""
-        return f"  {self._number + 1}: " if self._bar._at_once > 1 else "  "
-
-
-def _short(steps: float) -> str:
-    return f"{steps / 1e6:,.3g}M" if 1e6 <= steps < 1e9 else f"{steps / 1e9:,.3g}G" if steps >= 1e9 else f"{steps:,.0f}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
+    def on_progress(self, position: Position) -> str | None:
+        return "the budget is used up" if self._queue.used_up() else None

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from dac.types import UsageError
+from dac.core.types import UsageError
 
 RESAMPLES = 10_000
 

@@ -14,16 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from dac import replay
 from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy
+from dac.core import replay
+from dac.core.keys import RESET, step_keys, stream
+from dac.core.population import Member, each_member, stack_algorithms, stack_keys
+from dac.core.schedule import Schedule
+from dac.core.trees import fill, name_leaves
+from dac.core.types import EnvSpec, PRNGKey, Transition, float_dtype, pack, row_size
 from dac.envs.base import AbstractDeviceEnv, EpisodeState
-from dac.population import INIT, RESET, Member, each_member, stack_algorithms, stack_keys, stream
-from dac.training.base import AbstractLoop, lay_out, take_rows
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.health import Health, OnNaN, copy, unless_frozen
-from dac.training.member import (
+from dac.training.loop import AbstractLoop, lay_out, take_rows
+from dac.training.step import (
     choose_actions,
     draw_noise,
+    fresh_state,
     iterations_to_refresh,
     learn,
     learn_from_rollout,
@@ -31,28 +36,24 @@ from dac.training.member import (
     refresh,
     refreshes,
     remember,
-    step_keys,
     window_positions,
 )
-from dac.training.schedule import Schedule
-from dac.types import EnvSpec, PRNGKey, Transition, float_dtype, pack, row_size
-from dac.weights import fill, name_leaves
 
 NEVER = np.iinfo(np.int32).max
 
 
 class Carry(eqx.Module):
-    """Everything of one member that changes with time."""
+    """Everything of one member that changes with time; between programs, with a leading member axis."""
 
     state: PyTree
     episodes: EpisodeState
-    obs: Float[Array, "env obs"]
-    pending: Float[Array, "env row"]
-    ring: replay.Ring | None
+    obs: Float[Array, "*member env obs"]
+    pending: Float[Array, "*member env row"]
+    ring: Float[Array, "*member capacity row"] | None
     """None only where a carry is saved without its ring."""
-    first_visit: Int[Array, " cell"] | None
+    first_visit: Int[Array, "*member cell"] | None
     """Loop step at which each cell was first entered, NEVER where it was not."""
-    visits: Int[Array, " cell"] | None
+    visits: Int[Array, "*member cell"] | None
 
 
 class DeviceLoop(AbstractLoop):
@@ -73,9 +74,7 @@ class DeviceLoop(AbstractLoop):
         self.step = 0
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
-        self._carry = jax.jit(each_member(functools.partial(_start, env, schedule.program)))(
-            self._algorithms, self._keys
-        )
+        self._carry = _start_members(self._algorithms, self._keys, env, schedule.program)
         self.health = Health(self.members, on_nan)
         self._good = copy(self._carry.state)
 
@@ -106,7 +105,7 @@ class DeviceLoop(AbstractLoop):
             self.step += length
             self._check_health()
 
-    def _replace_states(self, states: PyTree) -> None:
+    def replace_states(self, states: PyTree) -> None:
         self._carry = dataclasses.replace(self._carry, state=states)
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
@@ -164,13 +163,20 @@ class DeviceLoop(AbstractLoop):
         del self._carry
 
 
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _start_members(
+    algorithms: AbstractAlgorithm, keys: Key[Array, " member"], env: AbstractDeviceEnv, schedule: Schedule
+) -> Carry:
+    return each_member(functools.partial(_start, env, schedule))(algorithms, keys)
+
+
 def _start(env: AbstractDeviceEnv, schedule: Schedule, algorithm: AbstractAlgorithm, key: PRNGKey) -> Carry:
     spec = env.spec
     keys = jax.random.split(stream(key, RESET), schedule.envs)
     episodes, obs = jax.vmap(env.reset)(keys)
     cells = None if env.cells is None else math.prod(env.cells)
     return Carry(
-        state=algorithm.init(stream(key, INIT), spec),
+        state=fresh_state(algorithm, key, spec),
         episodes=episodes,
         obs=obs,
         pending=jnp.zeros((schedule.envs, row_size(spec)), float_dtype()),
@@ -180,7 +186,7 @@ def _start(env: AbstractDeviceEnv, schedule: Schedule, algorithm: AbstractAlgori
     )
 
 
-def _one_step(
+def one_step(
     env: AbstractDeviceEnv,
     schedule: Schedule,
     training: bool,
@@ -190,6 +196,7 @@ def _one_step(
     frozen: Bool[Array, ""] | None,
     step: Int[Array, ""],
 ) -> Carry:
+    """One iteration of one member: remember, act, learn, move."""
     spec = env.spec
     assert carry.ring is not None
     ring = remember(carry.ring, step, carry.pending)
@@ -207,7 +214,7 @@ def _one_step(
         stored = step * schedule.envs
         state = learn(algorithm, state, ring, key, step, stored, spec, schedule.updates_per_iteration)
     state = unless_frozen(frozen, carry.state, state)
-    env_keys = jax.random.split(step_keys(key, step)[3], schedule.envs)
+    env_keys = jax.random.split(step_keys(key, step).env, schedule.envs)
     episodes, now = jax.vmap(env.step)(carry.episodes, action, env_keys)
     row = pack(Transition(carry.obs, action, now.reward, now.terminated, now.truncated, now.next_obs))
     first_visit, visits = carry.first_visit, carry.visits
@@ -230,7 +237,7 @@ def _chunk(
     length: int | Int[Array, ""],
 ) -> Carry:
     """`length` steps of every member: the loop outside, members inside."""
-    members_step = each_member(functools.partial(_one_step, env, schedule, training), shared=(4,))
+    members_step = each_member(functools.partial(one_step, env, schedule, training), shared=(4,))
     return jax.lax.fori_loop(0, length, lambda i, carry: members_step(algorithms, keys, carry, frozen, step + i), carry)
 
 

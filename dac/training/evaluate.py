@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from dac.core.keys import EVALUATE, stream
+from dac.core.networks import AbstractPolicy
+from dac.core.population import each_member
+from dac.core.types import PRNGKey, Scalar
 from dac.envs.base import AbstractDeviceEnv
-from dac.networks import AbstractPolicy
-from dac.population import EVALUATE, each_member, stream
-from dac.types import PRNGKey, Scalar
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Members that went wrong: found, put back to their last good state, and left there while the others go on.
+"""Members whose numbers are no longer finite are frozen at their last good state, while the others go on.
 
-A state is looked at between chunks of training, not in every update: a look reads every parameter once, a copy of the
-last good state is kept, and a member that broke since loses at most one chunk.
+The states are checked between chunks of training, not in every update: a check reads every parameter once. A copy of
+the last good states is kept, so a member that breaks loses at most one chunk.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from dac.population import Member
-from dac.types import UsageError
-from dac.weights import name_leaves
+from dac.core.population import Member
+from dac.core.trees import name_leaves
+from dac.core.types import UsageError
 
 OnNaN = Literal["freeze", "stop"]
 
@@ -37,16 +37,18 @@ class Health:
         self.members, self.on_nan = members, on_nan
         self.failures: dict[int, Failure] = {}
         self.mask: Bool[Array, " member"] | None = None
-        """`frozen`, for a program; None while nobody is, since the program that need not look is faster."""
+        """Mask of frozen members for the compiled update, or None while every member is healthy.
+
+        The program without a mask has no select over the parameters and is faster."""
         self.news: list[str] = []
-        """Lines nobody has shown yet."""
+        """Messages that have not been shown yet."""
 
     @property
     def frozen(self) -> Bool[np.ndarray, " member"]:
         return np.isin(np.arange(len(self.members)), list(self.failures))
 
     def freeze(self, index: int, step: int, cause: str) -> None:
-        """Take note of a failure; an error if the run is to stop at the first, or if no member is left."""
+        """Freeze a member, or raise an error if the run is to stop at the first failure or no member is left."""
         line = f"member {index} ({self.members[index].label()}): {cause}, found at step {step}"
         if self.on_nan == "stop":
             raise UsageError(f"{line}; --on-nan freeze would go on without it")
@@ -65,7 +67,7 @@ class Health:
 
 
 def find_broken(states: PyTree) -> dict[int, str]:
-    """By member, the name of the first array in its state that is not finite."""
+    """Return, for every member whose state is not finite, the name of the first array that is not."""
     named = {name: leaf for name, leaf in name_leaves(states).items() if jnp.issubdtype(leaf.dtype, jnp.inexact)}
     finite = np.asarray(_finite(list(named.values())))
     broken = {}
@@ -81,23 +83,26 @@ def _finite(leaves: list[Array]) -> Bool[Array, "leaf member"]:
 
 @jax.jit
 def copy(tree: PyTree) -> PyTree:
-    """A copy that stays when the original is given away to an update."""
+    """Copy a tree, so that it survives when the original is donated to an update."""
     return jax.tree.map(jnp.copy, tree)
 
 
 @jax.jit
 def keep(frozen: Bool[Array, " member"], old: PyTree, new: PyTree) -> PyTree:
-    """The new state of all members but the frozen ones."""
+    """Return the new states, and the old ones of frozen members."""
     return jax.tree.map(lambda o, n: jnp.where(frozen.reshape(-1, *[1] * (n.ndim - 1)), o, n), old, new)
 
 
 def unless_frozen(frozen: Bool[Array, ""] | None, old: PyTree, new: PyTree) -> PyTree:
-    """`keep`, for one member and inside a program; None where nobody is frozen."""
+    """Do the same as `keep` for one member inside a program; `frozen` is None while every member is healthy."""
     return new if frozen is None else jax.tree.map(lambda o, n: jnp.where(frozen, o, n), old, new)
 
 
 WARNINGS = {
-    "ratio_saturation": (0.9, "the ratio network is saturated: it tells policy and ring apart too well to guide"),
+    "ratio_saturation": (
+        0.9,
+        "the ratio network is saturated: it tells policy and replay buffer apart too well to guide",
+    ),
     "sigma_saturation": (0.9, "the policy is dead: its log sigma stands at its bound"),
     "q_mean": (1e6, "Q explodes"),
 }
@@ -105,7 +110,7 @@ WARNINGS = {
 
 
 def find_warnings(metrics: Mapping[str, np.ndarray], members: Sequence[Member]) -> dict[tuple[int, str], str]:
-    """By member and metric, a line about what looks wrong without being broken."""
+    """Return a line, by member and metric, about everything that looks wrong without being broken."""
     found = {}
     for name, (limit, meaning) in WARNINGS.items():
         for index, value in enumerate(metrics.get(name, ())):

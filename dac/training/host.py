@@ -6,7 +6,6 @@ and the update runs while the environments step.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,33 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from dac import replay
 from dac.algorithms.base import AbstractAlgorithm, AbstractOnPolicy
+from dac.core.keys import EVALUATE, RESET, env_seed, stream
+from dac.core.networks import AbstractPolicy
+from dac.core.population import Member, each_member, stack_algorithms, stack_keys
+from dac.core.schedule import Schedule
+from dac.core.trees import fill, name_leaves
+from dac.core.types import PRNGKey, float_dtype, row_size
 from dac.envs.host import AbstractHostEnvs, HostStep
-from dac.networks import AbstractPolicy
-from dac.population import EVALUATE, INIT, RESET, ROOT, Member, each_member, stack_algorithms, stack_keys, stream
-from dac.training.base import AbstractLoop, lay_out, take_rows
+from dac.training import host_programs as programs
 from dac.training.evaluate import Evaluation, Moment
-from dac.training.health import Health, OnNaN, copy, unless_frozen
-from dac.training.member import (
-    choose_actions,
-    draw_noise,
-    learn,
-    learn_from_rollout,
-    learn_from_rows,
-    learning_positions,
-    measure_from_rows,
-    measure_members,
-    measuring_positions,
-    refresh,
-    refreshes,
-    remember,
-    window_positions,
-)
-from dac.training.schedule import Schedule
+from dac.training.health import Health, OnNaN, copy
+from dac.training.loop import AbstractLoop, lay_out, take_rows
+from dac.training.step import measure_members, refreshes
 from dac.training.visits import VisitCounter
-from dac.types import EnvSpec, PRNGKey, float_dtype, row_size
-from dac.weights import fill, name_leaves
 
 MakeEnvs = Callable[[int], AbstractHostEnvs]
 CHECK_EVERY = 100
@@ -60,7 +46,7 @@ class HostLoop(AbstractLoop):
     _clock: Array
     _noise: Any
     _positions: Array
-    """Which rows the next update draws from a ring in host memory."""
+    """Which rows the next update draws from a replay buffer in host memory."""
 
     def __init__(
         self,
@@ -69,51 +55,60 @@ class HostLoop(AbstractLoop):
         members: Sequence[Member],
         schedule: Schedule,
         *,
+        envs: AbstractHostEnvs | None = None,
         host_replay: bool = False,
         on_nan: OnNaN = "freeze",
+        launch_aside: bool | None = None,
     ):
+        """Train on `envs`, or on new environments where none are given; those of evaluations are made when needed."""
         self.members, self.schedule = list(members), schedule
         self.step = 0
-        self.envs = make_envs(len(members) * schedule.envs)
+        self.envs = make_envs(len(members) * schedule.envs) if envs is None else envs
         self.spec = self.envs.spec
-        self._make_envs = make_envs
+        self._evaluation_envs = _Kept(make_envs)
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
         self._on_policy = isinstance(algorithm, AbstractOnPolicy)
-        states = _init(self._algorithms, self._keys, self.spec)
+        states = programs.init((self._algorithms, self._keys), self.spec)
+        self._layout, self._context, self._state = programs.layout_of(
+            self._algorithms, self._keys, states, self.spec, schedule
+        )
         self.evaluations_at_once = 1 if jax.default_backend() == "cpu" else EVALUATIONS_AT_ONCE
-        self._programs = _Programs(self._algorithms, self._keys, states, self.spec, schedule)
-        self._context, self._state = self._programs.context, tuple(jax.tree.leaves(states))
-        count, dtype = len(members), float_dtype()
-        shape = (count, schedule.capacity, row_size(self.spec))
-        self._host_ring = np.zeros(shape, dtype) if host_replay else None
-        self._set_clock(0)
-        self._ring = None if host_replay else jnp.zeros(shape, dtype)
-        self._packed = np.zeros((count, schedule.envs, row_size(self.spec) + self.spec.obs_size), dtype)
-        self._obs = self._reset(0)
-        self._packed[..., row_size(self.spec) :] = self._obs
-        cells = self.envs.cells
-        self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
+        self._make_buffers(host_replay)
         self.health = Health(self.members, on_nan)
         self._check_observations(self._obs)
         self._good = copy(states)
         # to launch an update's kernels takes as long as a step of MuJoCo: beside it, where the cores have nothing else
         # to do; a CPU that computes the update itself has. JAX's context managers (default_matmul_precision, ...) hold
         # for one thread: around a loop, set jax.config instead
-        aside = jax.default_backend() != "cpu"
-        self._launcher = ThreadPoolExecutor(1, "dac-launch") if aside else None
+        self.launches_aside = jax.default_backend() != "cpu" if launch_aside is None else launch_aside
+        self._launcher = ThreadPoolExecutor(1, "dac-launch") if self.launches_aside else None
+
+    def _make_buffers(self, host_replay: bool) -> None:
+        """Allocate the replay buffer, in host memory or on the device, and begin the first episodes."""
+        count, row, dtype = len(self.members), row_size(self.spec), float_dtype()
+        shape = (count, self.schedule.capacity, row)
+        self._host_ring = np.zeros(shape, dtype) if host_replay else None
+        self._ring = None if host_replay else jnp.zeros(shape, dtype)
+        self._set_clock(0)
+        self._packed = np.zeros((count, self.schedule.envs, row + self.spec.obs_size), dtype)
+        self._obs = self._reset(0)
+        self._packed[..., row:] = self._obs
+        cells = self.envs.cells
+        self._visits = None if cells is None else VisitCounter(count, math.prod(cells))
 
     @property
     def states(self) -> PyTree:
-        return self._programs.unflatten(self._state)
+        return self._layout.states(self._state)
 
     def advance(self, until: int) -> None:
         while self.step < until and not self.stopping:
-            self._iterate()
+            self.iterate()
             if self.step % CHECK_EVERY == 0 or self.step == until:
                 self._check_health()
 
-    def _iterate(self) -> None:
+    def iterate(self) -> None:
+        """Act once in every environment and learn, as often as the schedule says."""
         if refreshes(self._algorithms, self.schedule, self.step):
             self._refresh()
         packed, noise = self._packed, self._noise  # the update already draws the noise of the next step
@@ -121,7 +116,7 @@ class HostLoop(AbstractLoop):
             packed = jax.device_put(packed)
             self._update(packed)
         # the program hands back what it was given, so that one upload serves the update too
-        actions, packed = self._programs.act(self._context, self._state, packed, noise)
+        actions, packed = programs.act(self._layout, self._context, self._state, packed, noise)
         # after the actions, whose program reads the state that the update gives away
         launched = _nothing if self._on_policy else self._launch(packed)
         try:
@@ -138,6 +133,12 @@ class HostLoop(AbstractLoop):
         self._pack(down, now)
         self.step += 1
 
+    def learn_only(self, iterations: int) -> None:
+        """Make the updates of some iterations without an environment step, to measure what the device can do."""
+        packed = jax.device_put(self._packed)
+        for _ in range(iterations):
+            self._update(packed)
+
     def _launch(self, packed: Array) -> Callable[[], object]:
         """Dispatch the update, not to be awaited; the function that is returned waits until it is dispatched."""
         if self._launcher is None:
@@ -146,19 +147,21 @@ class HostLoop(AbstractLoop):
         return self._launcher.submit(self._update, packed).result
 
     def _update(self, packed: Array | np.ndarray) -> None:
-        """Put the last transition into the ring and learn, on the device, while the environments step."""
-        programs, learning = self._programs, self.schedule.learns(self.step)
+        """Put the last transition into the replay buffer and learn, on the device, while the environments step."""
+        learning = self.schedule.learns(self.step)
         if self._host_ring is not None:
             self._learn_from_host(learning)
         elif learning:
             self._state, self._ring, self._clock, self._noise = programs.learn(
-                self._context, self._state, self._ring, packed, self._clock, self.health.mask
+                self._layout, self._context, self._state, self._ring, packed, self._clock, self.health.mask
             )
         else:
-            self._ring, self._clock, self._noise = programs.remember(self._context, self._ring, packed, self._clock)
+            self._ring, self._clock, self._noise = programs.remember(
+                self._layout, self._context, self._ring, packed, self._clock
+            )
 
     def _learn_from_host(self, learning: bool) -> None:
-        """The ring in host memory: the same rows as on the device would be drawn, gathered here and sent up."""
+        """Learn from a replay buffer in host memory: draw the rows that the device would draw, and send them up."""
         ring, envs = self._host_ring, self.schedule.envs
         assert ring is not None
         if self.step > 0:
@@ -166,9 +169,11 @@ class HostLoop(AbstractLoop):
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
         rows, clock = self._rows(self._positions) if learning else None, self._clock
         # before the update, so that what the next step draws is here by then
-        self._clock, self._noise, self._positions = self._programs.tick_and_draw(self._context, clock)
+        self._clock, self._noise, self._positions = programs.tick_and_draw(self._layout, self._context, clock)
         if rows is not None:
-            self._state = self._programs.learn_from_rows(self._context, self._state, rows, clock, self.health.mask)
+            self._state = programs.learn_from_rows(
+                self._layout, self._context, self._state, rows, clock, self.health.mask
+            )
 
     def _rows(self, positions: Array) -> np.ndarray:
         """Rows of the ring in host memory, by member and position."""
@@ -177,17 +182,21 @@ class HostLoop(AbstractLoop):
 
     def _set_clock(self, step: int) -> None:
         """Put the counter on the device, with what is drawn before an observation is known."""
-        self._clock, self._noise = self._programs.start(self._context, np.int32(step))
+        self._clock, self._noise = programs.start(self._layout, self._context, np.int32(step))
         if self._host_ring is not None:
-            self._positions = self._programs.learning_positions(self._context, self._clock)
+            self._positions = programs.learning_positions(self._layout, self._context, self._clock)
 
     def _refresh(self) -> None:
         stored = np.int32(self.stored)
         if self._host_ring is None:
-            self._state = self._programs.refresh(self._context, self._state, self._ring, stored, self.health.mask)
+            self._state = programs.refresh(
+                self._layout, self._context, self._state, self._ring, stored, self.health.mask
+            )
         else:
-            rows = self._rows(self._programs.window_positions(self._context, stored))
-            self._state = self._programs.refresh_from_rows(self._context, self._state, rows, stored, self.health.mask)
+            rows = self._rows(programs.window_positions(self._layout, self._context, stored))
+            self._state = programs.refresh_from_rows(
+                self._layout, self._context, self._state, rows, stored, self.health.mask
+            )
 
     def _pack(self, actions: np.ndarray, now: HostStep) -> None:
         n, a = self.spec.obs_size, self.spec.action_size
@@ -204,7 +213,7 @@ class HostLoop(AbstractLoop):
             self._check_rows(packed)
 
     def _check_rows(self, packed: np.ndarray) -> None:
-        """Freeze members whose environment gave something that is not a number; nothing of it reaches the ring."""
+        """Freeze members whose environment gave a number that is not finite, and keep it out of the replay buffer."""
         step, n, a = (self.step + 1) * self.schedule.envs, self.spec.obs_size, self.spec.action_size
         parts = {"action": slice(n, n + a), "reward": slice(n + a, n + a + 1), "observation": slice(n + a + 3, None)}
         for index in np.flatnonzero(~np.isfinite(packed).all(axis=(1, 2))):
@@ -220,7 +229,7 @@ class HostLoop(AbstractLoop):
         for index in np.flatnonzero(~np.isfinite(obs).all(axis=(1, 2))):
             self.health.freeze(int(index), 0, "the first observation must be finite")
 
-    def _replace_states(self, states: PyTree) -> None:
+    def replace_states(self, states: PyTree) -> None:
         self._state = tuple(jax.tree.leaves(states))
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
@@ -261,7 +270,7 @@ class HostLoop(AbstractLoop):
             self._packed[..., row_size(self.spec) :] = self._obs
         if self._visits is not None:
             self._visits.restore(saved["visits"])
-        self._replace_states(saved["state"])
+        self.replace_states(saved["state"])
         self._good = copy(saved["state"])
         self._set_clock(step)
 
@@ -270,22 +279,23 @@ class HostLoop(AbstractLoop):
         return self.envs.supports_state
 
     def _reset(self, step: int) -> np.ndarray:
-        seeds = [_env_seed(m.seed, RESET, step, env) for m in self.members for env in range(self.schedule.envs)]
+        seeds = [env_seed(m.seed, RESET, step, env) for m in self.members for env in range(self.schedule.envs)]
         return self._by_member(self.envs.reset(seeds))
 
     def _by_member(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(len(self.members), self.schedule.envs, *values.shape[1:])
 
     def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
-        return evaluate_on_host(self._make_envs, moments, self.members, episodes)
+        envs = self._evaluation_envs.of_size(len(moments) * len(self.members) * episodes)
+        return evaluate_on_host(envs, moments, self.members, episodes)
 
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)
         if self._host_ring is None:
             values = measure_members(self._algorithms, self.states, self._ring, self._keys, step, stored, self.spec)
         else:
-            rows = self._rows(self._programs.measuring_positions(self._context, step, stored))
-            values = self._programs.measure_from_rows(self._context, self._state, rows, step, stored)
+            rows = self._rows(programs.measuring_positions(self._layout, self._context, step, stored))
+            values = programs.measure_from_rows(self._layout, self._context, self._state, rows, step, stored)
         return {name: np.asarray(value) for name, value in values.items()}
 
     def visited(self) -> np.ndarray | None:
@@ -303,39 +313,57 @@ class HostLoop(AbstractLoop):
     def close(self) -> None:
         if self._launcher is not None:
             self._launcher.shutdown()
+        self._evaluation_envs.close()
         self.envs.close()
 
 
 def _nothing() -> None: ...
 
 
+class _Kept:
+    """Environments for evaluations, kept between them: to make some can take longer than an episode."""
+
+    def __init__(self, make_envs: MakeEnvs):
+        self._make_envs = make_envs
+        self._kept: AbstractHostEnvs | None = None
+
+    def of_size(self, num: int) -> AbstractHostEnvs:
+        """Return `num` environments: those of the last evaluation if it had as many, otherwise new ones."""
+        if self._kept is None or self._kept.num != num:
+            self.close()
+            self._kept = self._make_envs(num)
+        return self._kept
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
 def evaluate_on_host(
-    make_envs: MakeEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
+    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
 ) -> list[Evaluation]:
-    """Episodes of every member at every moment, all stepped together, on environments of their own."""
-    envs, shape = make_envs(len(moments) * len(members) * episodes), (len(moments) * len(members), episodes)
+    """Run episodes of every member at every moment, all stepped together, one per environment."""
+    shape = (len(moments) * len(members), episodes)
     steps = [moment.step for moment in moments]
-    try:
-        obs = envs.reset([_env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])
-        total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
-        alive = np.ones(envs.num, bool)
-        policies = _concatenate([moment.policies for moment in moments])
-        keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
-        for t in range(min(envs.horizon, LONGEST_EPISODE)):
-            if not alive.any():
-                break
-            # what is not finite shows in the return; the other members' episodes go on
-            shaped = jnp.asarray(np.nan_to_num(obs).reshape(*shape, -1), float_dtype())
-            actions = np.asarray(_act_greedily(policies, shaped, keys, np.int32(t))).reshape(envs.num, -1)
-            now = envs.step(np.nan_to_num(actions.astype(np.float32)))
-            if not np.isfinite(now.next_obs).all():
-                total[~np.isfinite(now.next_obs).all(axis=1) & alive] = np.nan
-            total += np.where(alive, now.reward, 0)
-            length += alive
-            alive &= ~(now.terminated | now.truncated)
-            obs = now.obs
-    finally:
-        envs.close()
+    obs = envs.reset([env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])
+    total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
+    alive = np.ones(envs.num, bool)
+    policies = _concatenate([moment.policies for moment in moments])
+    keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
+    for t in range(min(envs.horizon, LONGEST_EPISODE)):
+        if not alive.any():
+            break
+        # what is not finite shows in the return; the other members' episodes go on
+        shaped = jnp.asarray(np.nan_to_num(obs).reshape(*shape, -1), float_dtype())
+        actions = np.asarray(_act_greedily(policies, shaped, keys, np.int32(t))).reshape(envs.num, -1)
+        now = envs.step(np.nan_to_num(actions.astype(np.float32)))
+        if not np.isfinite(now.next_obs).all():
+            total[~np.isfinite(now.next_obs).all(axis=1) & alive] = np.nan
+        total += np.where(alive, now.reward, 0)
+        length += alive
+        alive &= ~(now.terminated | now.truncated)
+        obs = now.obs
     returns, lengths = (np.split(values.reshape(shape), len(moments)) for values in (total, length))
     return [Evaluation(*both) for both in zip(returns, lengths, strict=True)]
 
@@ -361,134 +389,3 @@ def _act_greedily(
         return jax.vmap(lambda o, k: policy.act(o, k, explore=False))(obs, episode_keys)
 
     return each_member(one, shared=(3,))(policies, obs, keys, t)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _init(algorithms: AbstractAlgorithm, keys: Array, spec: EnvSpec) -> PyTree:
-    return each_member(lambda a, k: a.init(stream(k, INIT), spec))(algorithms, keys)
-
-
-class _Programs:
-    """The compiled steps of the host loop.
-
-    Trees travel as flat tuples: flattening two dozen modules in Python at every dispatch would cost more than
-    dispatching. The step number lives on the device (`clock`), and what can be drawn before an observation is known
-    is drawn at the end of the update before: every upload and every kernel between an observation and its action
-    is time in which the environments wait.
-    """
-
-    def __init__(self, algorithms: AbstractAlgorithm, keys: Array, states: PyTree, spec: EnvSpec, schedule: Schedule):
-        row, envs, updates = row_size(spec), schedule.envs, schedule.updates_per_iteration
-        capacity = schedule.capacity
-        leaves, context_structure = jax.tree.flatten((algorithms, keys))
-        self.context = tuple(leaves)
-        self._structure = jax.tree.structure(states)
-
-        def unpack_context(context: tuple[Array, ...]) -> tuple[AbstractAlgorithm, Array]:
-            return jax.tree.unflatten(context_structure, context)
-
-        def noise_at(context, clock):
-            def one(key, clock):
-                return draw_noise(key, clock, envs, spec, schedule.random_steps)
-
-            return each_member(one, shared=(1,))(unpack_context(context)[1], clock)
-
-        def start(context, clock):
-            return clock, noise_at(context, clock)
-
-        def tick(context, clock):
-            return clock + 1, noise_at(context, clock + 1)
-
-        def act(context, state, packed, noise):
-            def one(algorithm, state, packed, noise):
-                return choose_actions(algorithm.policy(state), packed[:, row:], noise)
-
-            return each_member(one)(unpack_context(context)[0], self.unflatten(state), packed, noise), packed
-
-        def put(ring, packed, clock):
-            return each_member(lambda r, p, c: remember(r, c, p[:, :row]), shared=(2,))(ring, packed, clock)
-
-        def remember_members(context, ring, packed, clock):
-            return put(ring, packed, clock), *tick(context, clock)
-
-        def mapped(function, shared=()):
-            """A function of (algorithm, state, key, ...) over members, of flat trees."""
-
-            def flat(context, state, *arguments):
-                algorithms, keys = unpack_context(context)
-                return each_member(function, [3 + i for i in shared])(
-                    algorithms, self.unflatten(state), keys, *arguments
-                )
-
-            return flat
-
-        def changed(function):
-            """A function of (algorithm, state, key, data, time) that gives a new state, kept from frozen members."""
-
-            def one(algorithm, state, key, data, time, frozen):
-                return unless_frozen(frozen, state, function(algorithm, state, key, data, time))
-
-            return lambda *arguments: tuple(jax.tree.leaves(mapped(one, shared=[1])(*arguments)))
-
-        def learn_one(algorithm, state, key, ring, clock):
-            if isinstance(algorithm, AbstractOnPolicy):
-                return learn_from_rollout(algorithm, state, ring, key, clock, envs, spec)
-            return learn(algorithm, state, ring, key, clock, clock * envs, spec, updates)
-
-        def learn_members(context, state, ring, packed, clock, frozen):
-            ring = put(ring, packed, clock)
-            return changed(learn_one)(context, state, ring, clock, frozen), ring, *tick(context, clock)
-
-        def learn_one_from_rows(algorithm, state, key, rows, clock):
-            return learn_from_rows(algorithm, state, rows, key, clock, clock * envs, capacity, spec)
-
-        def refresh_one(algorithm, state, key, ring, stored):
-            del key
-            positions = window_positions(ring.shape[0], algorithm.refresh_window, stored)
-            return refresh(algorithm, state, replay.gather(ring, positions), stored, spec)
-
-        def refresh_one_from_rows(algorithm, state, key, rows, stored):
-            del key
-            return refresh(algorithm, state, rows, stored, spec)
-
-        def measure_one_from_rows(algorithm, state, key, rows, step, stored):
-            return measure_from_rows(algorithm, state, rows, key, step, stored, capacity, spec)
-
-        def positions_of(function):
-            """A function of (algorithm, key, *times) over members."""
-
-            def flat(context, *times):
-                algorithms, keys = unpack_context(context)
-                return each_member(function, range(2, 2 + len(times)))(algorithms, keys, *times)
-
-            return jax.jit(flat)
-
-        self.start = jax.jit(start)
-        self.act = jax.jit(act)
-        self.remember = jax.jit(remember_members, donate_argnums=1)
-        self.learn = jax.jit(learn_members, donate_argnums=(1, 2))
-        self.refresh = jax.jit(changed(refresh_one), donate_argnums=1)
-        # for a ring in host memory: which rows, and what is done with them
-        self.learning_positions = positions_of(
-            lambda a, key, clock: learning_positions(a, capacity, key, clock, clock * envs, updates)
-        )
-        self.tick_and_draw = jax.jit(
-            lambda context, clock: (*tick(context, clock), self.learning_positions(context, clock + 1))
-        )
-        self.measuring_positions = positions_of(
-            lambda a, key, step, stored: measuring_positions(a, capacity, key, step, stored)
-        )
-        self.window_positions = positions_of(
-            lambda a, key, stored: window_positions(capacity, a.refresh_window, stored)
-        )
-        self.learn_from_rows = jax.jit(changed(learn_one_from_rows), donate_argnums=1)
-        self.refresh_from_rows = jax.jit(changed(refresh_one_from_rows), donate_argnums=1)
-        self.measure_from_rows = jax.jit(mapped(measure_one_from_rows, shared=[1, 2]))
-
-    def unflatten(self, leaves: Sequence[Array]) -> PyTree:
-        return jax.tree.unflatten(self._structure, leaves)
-
-
-def _env_seed(seed: int, which: int, step: int, index: int) -> int:
-    """A seed for one environment: a function of the member's seed and of what it is for, not of its place."""
-    return int(np.random.SeedSequence([ROOT, which, seed, step, index]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""How much memory the replay needs, and where it fits, asked before anything is allocated; and what is freed, kept."""
+"""Memory: how much the replay buffer needs and where it fits, and freed memory that is kept for the next update."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 import jax
 
-from dac.training.schedule import Schedule
-from dac.types import EnvSpec, UsageError, float_dtype, row_size
+from dac.core.schedule import Schedule
+from dac.core.types import EnvSpec, UsageError, float_dtype, row_size
 
 Place = Literal["auto", "device", "host"]
 PROCESSES = "DAC_PROCESSES"
@@ -70,7 +70,7 @@ def _gib(size: int | None) -> str:
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed, for the next update, which asks for the same again; whether it will.
+    """Have the C library keep freed memory for the next update; return whether it will.
 
     XLA allocates the intermediate results of an update anew each time, in a thread of its own. glibc gives such blocks
     back to the system, which hands out empty pages one by one when they are touched again: 38,000 in every step of 10

@@ -1,125 +1,88 @@
-"""One run from its configuration to its directory: train, evaluate, record, show progress."""
+"""One run from its configuration to its directory: train, evaluate, record, and tell the watchers."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import functools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
+import jax
 import numpy as np
 
-from dac.config import RunConfig, resolve
-from dac.runs import Run
-from dac.tasks import find_task, task_of
-from dac.training.base import AbstractLoop
-from dac.training.checkpoint import Checkpointer, disk_bytes, free_bytes, restore_latest
+from dac.config import RunConfig, with_steps
+from dac.core.types import EnvSpec, UsageError
+from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
+from dac.rundir.lock import Lock
+from dac.rundir.names import CONFIG
+from dac.rundir.reading import RunDirectory
+from dac.rundir.writing import Recorder, Result, make_directory
+from dac.tasks import find_task
 from dac.training.device import DeviceLoop
+from dac.training.evaluate import Evaluation as Episodes
 from dac.training.evaluate import Moment
 from dac.training.health import find_warnings
 from dac.training.host import HostLoop
-from dac.training.lock import Lock
-from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay
-from dac.training.record import CONFIG, Note, Recorder, choose_directory, make_directory
+from dac.training.loop import AbstractLoop
+from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
 from dac.training.signals import Interrupted, Signals
-from dac.types import UsageError
+from dac.training.watchers import AbstractWatcher, Evaluation, Message, Position, Start, Watchers
+from dac.training.watchers.metrics import MetricsFile
 
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
+Row = dict[str, Any]
 
 
-class Progress(Protocol):
-    """Something that shows how far a run is, from `__enter__` to `__exit__`."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def announce(self, text: str) -> None: ...
-
-    def update(self, steps: int, rate: float | None, **values: float) -> None: ...
-
-
-class Silence:
-    """Shows nothing; what should be known goes to the `dac` logger."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def announce(self, text: str) -> None:
-        logging.getLogger("dac").info(text)
-
-    def update(self, steps: int, rate: float | None, **values: float) -> None:
-        del steps, rate, values
-
-
-def train(
-    algorithm: str | None = None,
-    task: str | Callable[[], Any] | None = None,
-    *,
-    seeds: Iterable[int] | int | str = 0,
-    out: Path | str | None = None,
-    config: Path | str | None = None,
-    **settings: Any,
-) -> Run:
-    """Train a population and return its run directory as a `Run`.
-
-    Settings are those of `dac train --help`; a list for a float setting trains every combination at once:
-
-        run = dac.train("dac", "maze", seeds=range(5), alpha=[0.5, 1.0], steps=20_000)
-
-    The task is a name of `dac list tasks`, `gym:ID`, or a function that makes a Gymnasium environment.
-    """
-    name = task_of(task) if callable(task) else task
-    file = None if config is None else Path(config)
-    resolved = resolve(algorithm, name, seeds, settings, file)
-    directory = choose_directory(None if out is None else Path(out), resolved.task, resolved.algorithm)
-    return run(resolved, directory, Silence())
-
-
-def resume(directory: Path | str, steps: int | None = None) -> Run:
-    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
-    return continue_run(Path(directory), steps, lambda _: Silence())
-
-
-def continue_run(directory: Path, steps: int | None, make_progress: Callable[[RunConfig], Progress]) -> Run:
-    """`resume`, showing progress."""
-    found = Run(directory)
-    before = found.config.training.steps
-    config = found.config if steps is None else found.config.with_steps(steps)
-    if found.finished and config.training.steps <= before:
-        raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
-    if config.training.steps < before:
-        raise UsageError(f"{directory} is to have {before} steps; --steps can only add to them, not {steps}")
-    return run(config, directory, make_progress(config), resuming=True)
-
-
-def place_of(config: RunConfig) -> Place:
-    """Where the replay of this run goes; refuses, with the figures, one that fits nowhere."""
+def place_of(config: RunConfig, spec: EnvSpec | None = None) -> Place:
+    """Where the replay buffer of this run goes; refuses, with the figures, one that fits nowhere."""
     task, schedule = find_task(config.task), config.schedule()
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
-    return place_replay(wanted, len(config.members()), schedule, task.spec(), on_host=on_host)
+    return place_replay(wanted, len(config.members()), schedule, spec or task.spec(), on_host=on_host)
 
 
 def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
-    """The loop that fits the task, and the memory its replay needs."""
+    """The loop that fits the task, and a line on the memory that its replay buffer needs."""
     task, members, schedule = find_task(config.task), config.members(), config.schedule()
-    place, on_nan = place_of(config), config.training.on_nan
-    memory = describe_replay(place, len(members), schedule, task.spec())
-    algorithm = config.make_algorithm()
+    algorithm, on_nan = config.make_algorithm(), config.training.on_nan
     if task.device is not None:
-        return DeviceLoop(algorithm, task.device(), members, schedule, on_nan=on_nan), memory
-    assert task.host is not None
-    return HostLoop(algorithm, task.host, members, schedule, host_replay=place == "host", on_nan=on_nan), memory
+        env = task.device()
+        place = place_of(config, env.spec)
+        memory = describe_replay(place, len(members), schedule, env.spec)
+        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan), memory
+    make_envs = functools.partial(task.make_envs, workers=config.training.workers)
+    envs = make_envs(len(members) * schedule.envs)
+    try:
+        place = place_of(config, envs.spec)
+        memory = describe_replay(place, len(members), schedule, envs.spec)
+        host_replay = place == "host"
+        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, host_replay=host_replay, on_nan=on_nan)
+    except BaseException:
+        envs.close()
+        raise
+    return loop, memory
 
 
-def run(config: RunConfig, directory: Path, progress: Progress, *, resuming: bool = False) -> Run:
+def continue_run(directory: Path, steps: int | None, watchers: Sequence[AbstractWatcher]) -> RunDirectory:
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+    found = RunDirectory(directory)
+    before = found.config.training.steps
+    config = found.config if steps is None else with_steps(found.config, steps)
+    if found.finished and config.training.steps <= before:
+        raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
+    if config.training.steps < before:
+        raise UsageError(f"{directory} is to have {before} steps; --steps can only add to them, not {steps}")
+    return run(config, directory, watchers, resuming=True)
+
+
+def run(
+    config: RunConfig, directory: Path, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
+) -> RunDirectory:
     """Train to the end, evaluating, recording and saving on the way."""
     started = time.perf_counter()
     keep_freed_memory()
@@ -130,52 +93,31 @@ def run(config: RunConfig, directory: Path, progress: Progress, *, resuming: boo
             if not resuming and (directory / CONFIG).exists():
                 raise UsageError(f"{directory} exists already; give another --out, or remove it first")
             recorder = Recorder(directory, config, config.members())
-            checkpointer = Checkpointer(directory, config.fingerprint())
-            with progress, Signals(lambda: setattr(loop, "stopping", True)) as signals:
-                progress.announce(memory)
+            everyone = Watchers([MetricsFile(recorder), *watchers])
+            with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:
+                session = _Session(config, loop, recorder, everyone, signals, started)
+                session.say(memory)
                 if resuming:
-                    checkpointer = _restore(config, loop, recorder, progress)
+                    session.restore()
                 # only now: beside the summary of a shorter run, that of a longer one would make it look finished
                 recorder.write_config()
                 if config.training.checkpoint_every:
-                    progress.announce(_describe_disk(config, loop, directory))
-                return _Session(config, loop, recorder, checkpointer, progress, signals, started).run()
+                    session.describe_disk()
+                return session.run()
     finally:
         loop.close()
 
 
-def _describe_disk(config: RunConfig, loop: AbstractLoop, directory: Path) -> str:
-    need, free = disk_bytes(loop), free_bytes(directory)
-    more = "; THAT IS NOT ENOUGH" if need > free else ""
-    return (
-        f"checkpoints: every {config.training.checkpoint_every:,} steps, up to {need / 2**30:.2f} GiB "
-        f"of the {free / 2**30:.1f} GiB free in {directory}{more}"
-    )
-
-
-def _restore(config: RunConfig, loop: AbstractLoop, recorder: Recorder, progress: Progress) -> Checkpointer:
-    """Put loop and record back to the latest checkpoint that is whole."""
-    import jax
-
-    found = restore_latest(
-        recorder.directory, config.fingerprint(), lambda found: recorder.check(found.notes), progress.announce
-    )
-    if found is None:
-        recorder.restore(None, {})
-        progress.announce("no checkpoint yet: the run starts from the beginning")
-        return Checkpointer(recorder.directory, config.fingerprint())
-    checkpoint, arrays, rows = found
-    record = {name.removeprefix(RECORD): array for name, array in arrays.items() if name.startswith(RECORD)}
-    loop.health.restore(checkpoint.notes["health"])
-    loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
-    recorder.restore(checkpoint.notes, record)
-    progress.announce(f"continues at step {checkpoint.step * loop.schedule.envs:,}")
-    platform = jax.devices()[0].platform
-    if platform != checkpoint.platform:
-        progress.announce(f"it ran on {checkpoint.platform} and goes on on {platform}: not the same to the last bit")
-    if not loop.restores_exactly:
-        progress.announce("its environments cannot be saved: they begin new episodes, so it is not the same to the bit")
-    return Checkpointer(recorder.directory, config.fingerprint(), checkpoint)
+@contextlib.contextmanager
+def _watched(watchers: AbstractWatcher, start: Start):
+    """Tell the watchers of the start and, whatever happens, of the end."""
+    watchers.on_start(start)
+    try:
+        yield
+    except BaseException as error:
+        watchers.on_end(error)
+        raise
+    watchers.on_end(None)
 
 
 class _Session:
@@ -186,19 +128,67 @@ class _Session:
         config: RunConfig,
         loop: AbstractLoop,
         recorder: Recorder,
-        checkpointer: Checkpointer,
-        progress: Progress,
+        watchers: AbstractWatcher,
         signals: Signals,
         started: float,
     ):
-        self.config, self.loop, self.recorder, self.checkpointer = config, loop, recorder, checkpointer
-        self.progress, self.signals, self.started = progress, signals, started
+        self.config, self.loop, self.recorder, self.watchers = config, loop, recorder, watchers
+        self.signals, self.started = signals, started
+        self.checkpointer = Checkpointer(recorder.directory, config.fingerprint())
         self.clock = Speedometer(len(loop.members) * loop.schedule.envs)
         self.shown: dict[str, float] = {}
-        self.waiting: list[tuple[Moment, Note]] = []
-        """Evaluations whose episodes are still to be run."""
+        self.stop_reason: str | None = None
+        """Why a watcher asked the run to stop, if one did."""
+        self.waiting: list[tuple[Moment, list[Row]]] = []
+        """Evaluations whose episodes are still to be run, with what is known of their rows."""
 
-    def run(self) -> Run:
+    @property
+    def env_steps(self) -> int:
+        """Environment steps per member so far."""
+        return self.loop.step * self.loop.schedule.envs
+
+    def say(self, text: str, *, warning: bool = False) -> None:
+        self.watchers.on_message(Message(text, warning))
+
+    def describe_disk(self) -> None:
+        """Say how much room the checkpoints need, and whether there is as much."""
+        loop, directory = self.loop, self.recorder.directory
+        buffer = replay_bytes(len(loop.members), loop.schedule, loop.spec)
+        need, free = disk_bytes(loop.snapshot(), buffer), free_bytes(directory)
+        more = "; THAT IS NOT ENOUGH" if need > free else ""
+        self.say(
+            f"checkpoints: every {self.config.training.checkpoint_every:,} steps, up to {need / 2**30:.2f} GiB "
+            f"of the {free / 2**30:.1f} GiB free in {directory}{more}",
+            warning=need > free,
+        )
+
+    def restore(self) -> None:
+        """Put loop and record back to the latest checkpoint that is whole."""
+        loop, recorder, fingerprint = self.loop, self.recorder, self.config.fingerprint()
+        found = restore_latest(
+            recorder.directory,
+            fingerprint,
+            lambda found: recorder.check(found.notes),
+            lambda problem: self.say(problem, warning=True),
+        )
+        if found is None:
+            recorder.restore(None, {})
+            self.say("no checkpoint yet: the run starts from the beginning")
+            return
+        checkpoint, arrays, rows = found
+        record = {name.removeprefix(RECORD): array for name, array in arrays.items() if name.startswith(RECORD)}
+        loop.health.restore(checkpoint.notes["health"])
+        loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
+        recorder.restore(checkpoint.notes, record)
+        self.checkpointer = Checkpointer(recorder.directory, fingerprint, checkpoint)
+        self.say(f"continues at step {self.env_steps:,}")
+        platform = jax.devices()[0].platform
+        if platform != checkpoint.platform:
+            self.say(f"it ran on {checkpoint.platform} and goes on on {platform}: not the same to the last bit")
+        if not loop.restores_exactly:
+            self.say("its environments cannot be saved: they begin new episodes, so it is not the same to the bit")
+
+    def run(self) -> RunDirectory:
         try:
             self._train()
         except UsageError as error:
@@ -208,13 +198,28 @@ class _Session:
         finally:
             self.checkpointer.wait()
             self._report_problems()
-        self.recorder.finish(self.loop, time.perf_counter() - self.started, self.clock.rate)
-        return Run(self.recorder.directory)
+        loop, recorder = self.loop, self.recorder
+        recorder.write_policies(loop.policies())
+        if loop.step < loop.schedule.iterations:  # a watcher had seen enough
+            self.say(f"stopped at step {self.env_steps:,}: {self.stop_reason}{self._hint()}")
+            return RunDirectory(recorder.directory)
+        recorder.finish(
+            Result(
+                steps=self.env_steps,
+                updates=loop.schedule.updates(loop.step),
+                frozen=loop.health.save(),
+                visited=loop.visited(),
+                first_visits=loop.first_visits(),
+                seconds=time.perf_counter() - self.started,
+                agent_steps_per_second=self.clock.rate,
+            )
+        )
+        return RunDirectory(recorder.directory)
 
     def _train(self) -> None:
         loop, schedule = self.loop, self.loop.schedule
         save_every = math.ceil(self.config.training.checkpoint_every / schedule.envs)
-        while loop.step < schedule.iterations:
+        while loop.step < schedule.iterations and self.stop_reason is None:
             # evaluations and checkpoints fall on multiples of their periods, and on the last step
             periods = [schedule.eval_iterations, *([save_every] if save_every else [])]
             until = min(schedule.iterations, *((loop.step // period + 1) * period for period in periods))
@@ -227,34 +232,66 @@ class _Session:
                 self._save()
             if self.signals.received is not None and not last:
                 self._interrupted(self.signals.received)
+        if loop.step < schedule.iterations:
+            self._save_early()
 
     def _advance(self, until: int) -> None:
         loop, schedule = self.loop, self.loop.schedule
         while loop.step < until and not loop.stopping:
             self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
             self._report_problems()
-            self.progress.update(loop.step * schedule.envs, self.clock.rate, **self.shown)
+            self._report_progress()
+
+    def _report_progress(self) -> None:
+        self._heed(self.watchers.on_progress(Position(self.env_steps, self.clock.rate, self.shown)))
+
+    def _heed(self, reason: str | None) -> None:
+        """Stop as soon as the present step is complete, if a watcher gave a reason to."""
+        if reason is not None and self.stop_reason is None:
+            self.stop_reason = reason
+            self.loop.ask_to_stop()
 
     def _evaluate(self) -> None:
-        loop = self.loop
+        loop, recorder = self.loop, self.recorder
         metrics = loop.measure() if loop.step > loop.schedule.first_update else _blank(loop)
-        self.waiting.append((loop.moment(), self.recorder.note(loop, metrics)))
+        visits = loop.visits()
+        if visits is not None:
+            recorder.keep_visits(self.env_steps, visits)
+        self.waiting.append((loop.moment(), self._known_columns(metrics)))
         for (index, name), line in find_warnings(metrics, loop.members).items():
-            if self.recorder.warn(index, name, line):
-                self.progress.announce(f"{line}, at step {loop.step * loop.schedule.envs}")
+            if recorder.warn(index, name, line):
+                self.say(f"{line}, at step {self.env_steps}", warning=True)
         if len(self.waiting) >= loop.evaluations_at_once or loop.step == loop.schedule.iterations:
             self._run_episodes()
 
+    def _known_columns(self, metrics: dict[str, np.ndarray]) -> list[Row]:
+        """The rows of an evaluation at this step, until its episodes have been run without their returns."""
+        loop, visited = self.loop, self.loop.visited()
+        rows = []
+        for index, member in enumerate(loop.members):
+            row: Row = {"member": index, "seed": member.seed}
+            row |= {name: member.hyper[name] for name in self.config.varied()}
+            row |= {"step": self.env_steps, "updates": loop.schedule.updates(loop.step)}
+            row |= dict.fromkeys(("return", "return_std", "length"))
+            row["frozen"] = int(index in loop.health.failures)
+            if visited is not None:
+                row["visited"] = int(visited[index])
+            rows.append(row | {name: value[index] for name, value in metrics.items()})
+        return rows
+
     def _run_episodes(self) -> None:
-        """Of all evaluations that wait for it."""
+        """Run the episodes of all evaluations that wait for them, and hand their rows to the watchers."""
         if not self.waiting:
             return
-        moments, notes = zip(*self.waiting, strict=True)
+        moments, rows = zip(*self.waiting, strict=True)
         self.waiting.clear()
         results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
-        for note, result in zip(notes, results, strict=True):
-            self.shown = self.recorder.evaluation(note, result)
-        self.progress.update(self.loop.step * self.loop.schedule.envs, self.clock.rate, **self.shown)
+        for known, episodes in zip(rows, results, strict=True):
+            _fill_in(known, episodes)
+            evaluation = Evaluation(known[0]["step"], known)
+            self.shown = {name: evaluation.mean(name) for name in ("return", "visited") if name in known[0]}
+            self._heed(self.watchers.on_evaluation(evaluation))
+        self._report_progress()
 
     def _save(self) -> None:
         self._run_episodes()  # the record must be complete up to here
@@ -262,22 +299,26 @@ class _Session:
         notes = self.recorder.notes() | {"health": self.loop.health.save(), "seconds": seconds}
         arrays = {RECORD + name: array for name, array in self.recorder.arrays().items()}
         self.checkpointer.save(self.loop, notes, arrays)
+        self.watchers.on_checkpoint(self.env_steps)
 
-    def _report_problems(self) -> None:
-        while self.loop.health.news:
-            self.progress.announce(self.loop.health.news.pop(0))
-        problem = self.checkpointer.problem()
-        if problem is not None:
-            self.progress.announce(f"{problem}; training goes on, the last good checkpoint is {self._last()}")
-
-    def _interrupted(self, number: int) -> NoReturn:
+    def _save_early(self) -> None:
+        """Save at a step that is no multiple of the period, so that nothing is lost."""
         self._run_episodes()
         if self.config.training.checkpoint_every:
             self._save()
             self.checkpointer.wait()
             self._report_problems()
-        step = self.loop.step * self.loop.schedule.envs
-        raise Interrupted(f"stopped at step {step:,}{self._hint()}", number)
+
+    def _report_problems(self) -> None:
+        while self.loop.health.news:
+            self.say(self.loop.health.news.pop(0), warning=True)
+        problem = self.checkpointer.problem()
+        if problem is not None:
+            self.say(f"{problem}; training goes on, the last good checkpoint is {self._last()}", warning=True)
+
+    def _interrupted(self, number: int) -> NoReturn:
+        self._save_early()
+        raise Interrupted(f"stopped at step {self.env_steps:,}{self._hint()}", number)
 
     def _last(self) -> str:
         last = self.checkpointer.last
@@ -288,6 +329,14 @@ class _Session:
         if self.checkpointer.last is None:
             return ""
         return f"; the last checkpoint is {self._last()}, continue with: dac resume {self.recorder.directory}"
+
+
+def _fill_in(rows: list[Row], episodes: Episodes) -> None:
+    """Put the returns and lengths of an evaluation's episodes into its rows."""
+    means = episodes.returns.mean(axis=1)
+    for index, row in enumerate(rows):
+        row |= {"return": means[index], "return_std": episodes.returns[index].std()}
+        row["length"] = episodes.lengths[index].mean()
 
 
 class Speedometer:

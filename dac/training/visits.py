@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 SMALL_GRID = 100_000
-"""Up to so many cells, counts and first visits are kept; beyond (MuJoCo's 4 million), only which were seen."""
+"""Grids of at most this many cells keep counts and first visits; larger ones only which cells were visited."""
 
 
 class VisitCounter:

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dac import kfac
 from dac.algorithms import ACKTR
 from dac.algorithms.acktr import divergence
+from dac.algorithms.parts import kfac
+from dac.core.architectures import MLP
+from dac.core.networks import NormalisedGaussianPolicy
+from dac.core.normalise import Moments
+from dac.core.population import grid, pick
+from dac.core.schedule import Schedule
+from dac.core.types import EnvSpec, Transition
 from dac.envs.probes import Target
-from dac.networks import MLP, NormalisedGaussianPolicy
-from dac.normalise import Moments
-from dac.population import grid, pick
+from dac.rundir.weights import load_tree, save_tree
 from dac.training.device import DeviceLoop
-from dac.training.schedule import Schedule
-from dac.types import EnvSpec, Transition
-from dac.weights import load_tree, save_tree
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
 
@@ -163,11 +164,12 @@ def reference_update(algorithm, state, rollout, key):
 
     def loss(parameters):
         mlp, log_std = parameters
+        log_std = log_std[None]
         log_pi = -0.5 * ((actions - jax.vmap(mlp)(x)) / jnp.exp(log_std)) ** 2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
         return -jnp.mean(standard * jnp.sum(log_pi, axis=1))
 
     gradient, gradient_std = jax.grad(loss)((policy.mlp, policy.log_std))
-    direction = natural(gradient, factors_of(policy.mlp, noise / std_pi), algorithm.policy_damping)
+    direction = natural(gradient, factors_of(policy.mlp, noise / std_pi[None]), algorithm.policy_damping)
     direction_std = np.asarray(gradient_std) / (2 + algorithm.policy_damping)
     product = sum((g * d).sum() for g, d in zip(matrices(gradient), direction, strict=True))
     product += (np.asarray(gradient_std) * direction_std).sum()

@@ -10,16 +10,17 @@ import optax
 import pytest
 
 import dac
-from dac.algorithms import DAC, SAC
-from dac.algorithms.base import Recent
+from dac.algorithms import DAC, SAC, WithWindow
+from dac.algorithms.base import Batch, Recent
+from dac.algorithms.parts.vae import learn_and_draw
+from dac.core.keys import AUTO_ENCODER, side_key
+from dac.core.networks import Gaussian, twin_values
+from dac.core.population import grid
+from dac.core.types import EnvSpec, Transition
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze import FourRoomMaze
-from dac.networks import Gaussian, twin_values
-from dac.population import grid
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
-from dac.types import AUTO_ENCODER, EnvSpec, Transition, side_key
-from dac.vae import learn_and_draw
 from tests.common import schedule, tiny
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
@@ -236,14 +237,17 @@ def assert_same_networks(one, other):
 
 def test_with_a_window_the_auto_encoders_actions_stand_for_the_rings(x64):
     """In the ratio objective and in the value target; the critics and the policy's part see what was really done."""
-    algorithm = DAC(alpha=0.4, beta=0.5, gamma=0.9, learning_rate=1e-3, hidden=(8, 8), q_window=100)
+    plain = DAC(alpha=0.4, beta=0.5, gamma=0.9, learning_rate=1e-3, hidden=(8, 8))
+    algorithm = WithWindow(plain, q_window=100)
     state = algorithm.init(jax.random.key(5), SPEC)
     batch, key = make_batch(7, size=6), jax.random.key(11)
     recent = Recent(make_batch(8, size=6), jnp.array(False))
-    vae, drawn, _ = learn_and_draw(state.vae, recent.batch, batch.obs, side_key(key, AUTO_ENCODER), 1e-3, 0.5, 1.0)
+    vae, drawn, _ = learn_and_draw(
+        state.vae, recent.transitions, batch.obs, side_key(key, AUTO_ENCODER), 1e-3, 0.5, 1.0
+    )
     assert (jnp.abs(drawn - batch.action) > 1e-3).all()
-    new, target = reference_update(algorithm, state, batch, key, drawn)
-    found, metrics = jax.jit(algorithm.update)(state, batch, key, recent)
+    new, target = reference_update(plain, state, batch, key, drawn)
+    found, metrics = jax.jit(algorithm.update)(state, Batch(**vars(batch), recent=recent), key)
     for name, model in [*new.items(), ("vae", vae.model)]:
         for one, other in zip(leaves(getattr(found, name).model), leaves(model), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
@@ -276,7 +280,7 @@ def pendulum_loop_with_its_ring_on_the_host(agent, sched):
 def test_a_window_over_the_whole_ring_is_plain_dac(make):
     """Bit for bit, also once a ring of 60 has been written over twice; and the auto-encoder learned meanwhile."""
     sched = schedule(150, capacity=60, update_after=30)
-    plain, windowed = (make(tiny(q_window=w), sched) for w in (0, 60))
+    plain, windowed = (make(WithWindow(tiny(), q_window=w), sched) for w in (0, 60))
     start = leaves(windowed.states.vae.model)
     for loop in (plain, windowed):
         loop.advance(150)
@@ -306,7 +310,7 @@ def test_a_run_with_such_a_window_records_the_same(tmp_path, task):
 def test_a_small_window_is_plain_dac_until_it_is_full():
     """40 transitions: the same as without up to the update that sees 41, and another agent, finite, after it."""
     sched = schedule(150, update_after=30)
-    plain, windowed = maze_loop(tiny(), sched), maze_loop(tiny(q_window=40), sched)
+    plain, windowed = maze_loop(tiny(), sched), maze_loop(WithWindow(tiny(), q_window=40), sched)
     for loop in (plain, windowed):
         loop.advance(41)  # the last update saw 40
     assert_same_networks(plain.states, windowed.states)

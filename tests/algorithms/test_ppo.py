@@ -8,19 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dac.advantage import generalised_advantages
 from dac.algorithms import PPO
-from dac.algorithms.ppo import Networks, clip_norm, log_density, policy_loss, value_loss
+from dac.algorithms.parts.advantage import generalised_advantages
+from dac.algorithms.ppo import Networks, clip_norm, policy_loss, value_loss
 from dac.config import resolve
+from dac.core.architectures import Architecture
+from dac.core.networks import log_density
+from dac.core.normalise import Moments
+from dac.core.population import grid, pick
+from dac.core.types import EnvSpec, Transition, UsageError
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze import FourRoomMaze
 from dac.envs.probes import Clock, Target
-from dac.normalise import Moments
-from dac.population import grid, pick
+from dac.rundir.weights import load_tree, save_tree
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
-from dac.types import EnvSpec, Transition, UsageError
-from dac.weights import load_tree, save_tree
 from tests.common import schedule
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
@@ -140,7 +142,7 @@ def test_value_clip_off_is_half_the_squared_error():
 
 
 def test_one_norm_bounds_policy_and_value_together(x64):
-    ones = jax.tree.map(jnp.ones_like, Networks(jax.random.key(0), SPEC, (4,)))
+    ones = jax.tree.map(jnp.ones_like, Networks(jax.random.key(0), SPEC, Architecture((4,), activation="tanh")))
     gradient = eqx.tree_at(lambda g: g.value, ones, jax.tree.map(lambda x: 3 * x, ones.value))
     policy_size = (3 * 4 + 4) + (4 * 2 + 2) + 2
     value_size = (3 * 4 + 4) + (4 + 1)
@@ -374,7 +376,7 @@ def test_the_policy_is_the_density_it_is_trained_with(x64):
     assert np.abs(draws).max() > 1  # not clipped
     grid_points = np.linspace(-8, 8, 161)
     plane = jnp.asarray(np.stack(np.meshgrid(grid_points, grid_points), axis=-1))
-    density = np.exp(log_density(jnp.broadcast_to(mean, plane.shape), policy.log_std, plane))
+    density = np.exp(jax.vmap(jax.vmap(lambda action: log_density(mean, policy.log_std, action)))(plane))
     assert density.sum() * 0.1**2 == pytest.approx(1, abs=1e-9)
     np.testing.assert_allclose((plane * density[..., None]).sum(axis=(0, 1)) * 0.1**2, mean, atol=1e-9)
 
@@ -395,7 +397,7 @@ def test_a_saved_policy_acts_the_same(tmp_path):
 
 
 def test_networks_start_orthogonal():
-    networks = Networks(jax.random.key(0), SPEC, (8, 8))
+    networks = Networks(jax.random.key(0), SPEC, Architecture((8, 8), activation="tanh"))
     for mlp, last in ((networks.mean, 0.01), (networks.value, 1.0)):
         inner = np.asarray(mlp.weights[1])
         np.testing.assert_allclose(inner.T @ inner, 2 * np.eye(8), atol=1e-5)
@@ -454,7 +456,7 @@ def test_device_loop_and_host_loop_learn_the_same(envs):
         assert loop.schedule.updates(loop.step) == 2
         assert loop.states.seen.tolist() == [80] * 4
         assert loop.states.learner.opt_state.count.tolist() == [2 * 3 * 4] * 4
-    np.testing.assert_allclose(device._carry.ring, host._ring, atol=2e-3)
+    np.testing.assert_allclose(*(loop.latest_rows(loop.stored - loop.capacity) for loop in (device, host)), atol=2e-3)
     for one, other in zip(leaves(device.policies()), leaves(host.policies()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-3)
     assert list(host.measure()) == list(device.measure()) == host.metric_names()

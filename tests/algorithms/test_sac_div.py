@@ -10,15 +10,15 @@ import optax
 import pytest
 from scipy import integrate, stats
 
-from dac import entropy
 from dac.algorithms import SAC, SACDiv
 from dac.config import resolve
+from dac.core import entropy
+from dac.core.learner import Learner
+from dac.core.networks import twin_values
+from dac.core.population import grid
+from dac.core.types import EnvSpec, Transition, UsageError
 from dac.envs.probes import Target
-from dac.learner import Learner
-from dac.networks import twin_values
-from dac.population import grid
 from dac.training.device import DeviceLoop
-from dac.types import EnvSpec, Transition, UsageError
 from tests.algorithms.test_dac import SPEC, leaves, make_batch, run
 from tests.common import schedule
 

@@ -13,15 +13,16 @@ from scipy.integrate import quad
 from dac.algorithms import SoftQLearning
 from dac.algorithms.sql import Sampler, samples, scores, soft_value
 from dac.config import resolve
+from dac.core.architectures import Architecture
+from dac.core.learner import Learner
+from dac.core.networks import ActionValue
+from dac.core.population import Member, grid, pick
+from dac.core.types import EnvSpec
 from dac.envs.maze import FourRoomMaze
 from dac.envs.probes import Clock, Target
-from dac.learner import Learner
-from dac.networks import ActionValue
-from dac.population import Member, grid, pick
 from dac.training.device import DeviceLoop
-from dac.types import EnvSpec
 from tests.algorithms.test_dac import leaves, make_batch
-from tests.common import schedule
+from tests.common import everything, schedule
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
 
@@ -68,7 +69,7 @@ def test_soft_value_of_random_actions_is_unbiased_in_the_exponent():
 
 def test_score_is_that_of_q_as_a_density_before_tanh(x64):
     """By hand, and: times tanh'(u), it is the derivative of log exp(Q(tanh u)) |da/du| by u."""
-    critic = ActionValue(jax.random.key(0), 3, 2, (8, 8))
+    critic = ActionValue(jax.random.key(0), EnvSpec(3, 2), Architecture((8, 8)))
     obs, u = jnp.array([0.3, -1.0, 0.5]), jnp.array([[0.2, -0.7], [1.5, 0.1]])
     action = jnp.tanh(u)
     q, score = scores(critic, obs, action)
@@ -82,7 +83,7 @@ def test_score_is_that_of_q_as_a_density_before_tanh(x64):
 
 
 def test_score_is_finite_at_the_bounds():
-    critic = ActionValue(jax.random.key(0), 3, 2, (8, 8))
+    critic = ActionValue(jax.random.key(0), EnvSpec(3, 2), Architecture((8, 8)))
     _, score = scores(critic, jnp.zeros(3), jnp.array([[1.0, -1.0]]))
     assert np.isfinite(score).all()
     assert score[0, 0] < 0 < score[0, 1]  # and points inside
@@ -147,7 +148,9 @@ def test_update_against_the_equations_written_out(x64):
     """One update of both networks, and the gradient itself, as Adam's first moment has it."""
     algorithm = tiny(beta=0.5, gamma=0.9, learning_rate=1e-2, value_actions=5, particles=3)
     state = algorithm.init(jax.random.key(5), SPEC)
-    state = dataclasses.replace(state, critic_target=ActionValue(jax.random.key(6), 3, 2, (8, 8)))
+    state = dataclasses.replace(
+        state, critic_target=ActionValue(jax.random.key(6), EnvSpec(3, 2), Architecture((8, 8)))
+    )
     batch, key = make_batch(7, size=4), jax.random.key(11)
     assert 0 < float(batch.terminated.sum()) < 4
     expected = reference_update(algorithm, state, batch, key)
@@ -192,7 +195,7 @@ def test_sampler_finds_both_peaks_of_q():
     """The amortised gradient with a known Q: in every state both modes, and over all states their density's width."""
     algorithm = tiny(hidden=(32, 32), learning_rate=3e-3)
     state = algorithm.init(jax.random.key(0), EnvSpec(1, 1))
-    q = TwoPeaks(jax.random.key(1), 1, 1, (2,))
+    q = TwoPeaks(jax.random.key(1), EnvSpec(1, 1), Architecture((2,)))
     state = dataclasses.replace(state, critic=Learner.create(q), critic_target=q)
     batch = jax.tree.map(lambda leaf: leaf[:, :1] if leaf.ndim == 2 else leaf, make_batch(0, size=32))
 
@@ -214,7 +217,7 @@ def test_sampler_finds_both_peaks_of_q():
 
 
 def test_it_acts_by_sampling_also_where_it_does_not_explore():
-    sampler = Sampler(jax.random.key(0), 3, 2, (8, 8))
+    sampler = Sampler(jax.random.key(0), EnvSpec(3, 2), Architecture((8, 8)))
     obs, key = jnp.array([0.5, 0.1, -0.3]), jax.random.key(4)
     expected = np.tanh(forward(sampler.mlp, obs, jax.random.normal(key, (2,)))[0])
     for explore in (True, False):
@@ -264,7 +267,7 @@ def test_member_k_of_a_population_equals_the_solo_run(x64):
     for k in (1, 2):
         alone = DeviceLoop(agent, FourRoomMaze(), [members[k]], schedule())
         alone.advance(150)
-        assert_same(pick(alone._carry, 0), pick(together._carry, k), rtol=1e-9, atol=1e-9)
+        assert_same(everything(alone, 0), everything(together, k), rtol=1e-9, atol=1e-9)
     for j, k in [(0, 2), (1, 2)]:
         a, b = (leaves(pick(together.policies(), i)) for i in (j, k))
         assert any((x != y).any() for x, y in zip(a, b, strict=True))

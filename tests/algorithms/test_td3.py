@@ -8,14 +8,14 @@ import pytest
 
 from dac.algorithms import TD3
 from dac.config import resolve
+from dac.core.networks import action_saturation
+from dac.core.population import Member, grid, pick
+from dac.core.types import EnvSpec
 from dac.envs.maze import FourRoomMaze
 from dac.envs.probes import Clock, Target
-from dac.networks import action_saturation
-from dac.population import Member, grid, pick
 from dac.training.device import DeviceLoop
-from dac.types import EnvSpec
 from tests.algorithms.test_dac import leaves, make_batch
-from tests.common import schedule
+from tests.common import everything, schedule
 
 SPEC = EnvSpec(obs_size=3, action_size=2)
 
@@ -192,7 +192,7 @@ def test_member_k_of_a_population_equals_the_solo_run(x64):
     for k in (1, 2):
         alone = DeviceLoop(tiny(), FourRoomMaze(), [members[k]], schedule())
         alone.advance(150)
-        assert_same(pick(alone._carry, 0), pick(together._carry, k), rtol=1e-9, atol=1e-9)
+        assert_same(everything(alone, 0), everything(together, k), rtol=1e-9, atol=1e-9)
     policies = [pick(together.policies(), k) for k in range(3)]
     assert [float(p.noise) for p in policies] == [0.1, 0.3, 0.1]
     assert any((a != b).any() for a, b in zip(leaves(policies[0].mlp), leaves(policies[1].mlp), strict=True))

@@ -16,10 +16,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
+from dac.core.types import UsageError
 from dac.envs.gymnasium import NO_LIMIT, GymnasiumEnvs, make_gymnasium
-from dac.envs.host import HostStep, usable_cores
+from dac.envs.host import HostStep
 from dac.envs.mujoco import make_mujoco
-from dac.types import UsageError
 
 REALS = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
@@ -155,8 +155,8 @@ def test_pendulum_is_a_plain_loops_bit_for_bit_here_and_in_processes():
         assert_same(row_of(steps, row), plain_loop(lambda: gym.make("Pendulum-v1"), seed, 2 * actions[:, row]))
     np.testing.assert_array_equal(here.visited_cells(), [-1, -1, -1])
 
-    there = make_gymnasium("Pendulum-v1", 3, processes=True)
-    assert len(multiprocessing.active_children()) == min(3, usable_cores())
+    there = make_gymnasium("Pendulum-v1", 3, workers=2)
+    assert len(multiprocessing.active_children()) == 2
     assert (there.spec, there.horizon, there.cells) == (here.spec, here.horizon, here.cells)
     np.testing.assert_array_equal(there.reset(seeds), first)
     assert_same(run(there, actions), steps)
@@ -365,7 +365,9 @@ def test_environments_that_cannot_be_used(env, message):
     [
         (lambda: make_gymnasium(Count, 0), "num must be a whole number of at least 1; got 0"),
         (lambda: make_gymnasium(Count, 2.0), "num must be a whole number of at least 1; got 2.0"),
-        (lambda: make_gymnasium(Count, 2, processes=4), "processes must be True or False; got 4"),
+        (lambda: make_gymnasium(Count, 2, workers=-1), "workers must be a whole number of at least 0; got -1"),
+        (lambda: make_gymnasium(Count, 2, workers=True), "workers must be a whole number of at least 0; got True"),
+        (lambda: make_gymnasium(Count, 2, workers=1.0), "workers must be a whole number of at least 0; got 1.0"),
     ],
 )
 def test_bad_arguments(make, message):
@@ -540,7 +542,7 @@ class Trouble(Noise):
 
 def test_trouble_in_processes():
     """A lambda travels; errors come back in their words; a worker that dies is named and takes the others with it."""
-    here, there = make_gymnasium(Trouble, 4), make_gymnasium(lambda: Trouble(), 4, processes=True)
+    here, there = make_gymnasium(Trouble, 4), make_gymnasium(lambda: Trouble(), 4, workers=2)
     actions = draw_actions(here, 40)
     for envs in (here, there):
         envs.reset([1, 2, 3, 4])
@@ -576,7 +578,7 @@ def test_trouble_in_processes():
 
 def test_workers_end_without_close_and_stuck_ones_are_killed(monkeypatch):
     monkeypatch.setattr("dac.envs.gymnasium.PATIENCE", 1.0)
-    envs = make_gymnasium(functools.partial(Broken, lambda _: time.sleep(100), at=1), 1, processes=True)
+    envs = make_gymnasium(functools.partial(Broken, lambda _: time.sleep(100), at=1), 1, workers=1)
     envs.reset([0])
     envs._rows._pipes[0].send(("step", np.zeros((1, 1), np.float32)))  # and nobody waits for the answer
     assert multiprocessing.active_children()
@@ -587,21 +589,17 @@ def test_workers_end_without_close_and_stuck_ones_are_killed(monkeypatch):
 
 def test_factories_that_fail_in_a_worker():
     with pytest.raises(UsageError, match=r"^environment 0 could not be made: ZeroDivisionError: nothing to divide by$"):
-        make_gymnasium(raise_zero_division, 1, processes=True)
+        make_gymnasium(raise_zero_division, 1, workers=1)
     assert not multiprocessing.active_children()
     here = sys._getframe()
-    with pytest.raises(
-        UsageError, match=r"env cannot be sent to another process: TypeError: .*leave out processes=True"
-    ):
-        make_gymnasium(lambda: Of(obs=here), 1, processes=True)
+    with pytest.raises(UsageError, match=r"env cannot be sent to another process: TypeError: .*ask for 0 workers"):
+        make_gymnasium(lambda: Of(obs=here), 1, workers=1)
     assert not multiprocessing.active_children()
 
 
 def test_a_script_without_a_guard_is_told(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(
-        "from dac.envs.gymnasium import make_gymnasium\nmake_gymnasium('Pendulum-v1', 1, processes=True)\n"
-    )
+    script.write_text("from dac.envs.gymnasium import make_gymnasium\nmake_gymnasium('Pendulum-v1', 1, workers=1)\n")
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
     assert 'exit code 1; does the script start its work under `if __name__ == "__main__":`?' in result.stderr

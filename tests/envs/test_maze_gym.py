@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from dac.core.types import UsageError
 from dac.envs import maze
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze_gym import FourRoomMazeEnv, draw_trail
 from dac.envs.registration import register
-from dac.types import UsageError
 
 ID = "dac/FourRoomMaze-v0"
 

@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from dac.core.types import UsageError
 from dac.envs import host
 from dac.envs.host import HostStep, pack_generators, unpack_generators
 from dac.envs.mujoco import (
     HORIZON,
     ROBOTS,
-    TASKS,
+    VARIANTS,
     Delayed,
     Dense,
     MujocoEnvs,
     Sparse,
-    find_task,
+    find_variant,
     grid_cells,
     load_model,
     make_mujoco,
     quiet_compiler,
 )
 from dac.envs.registration import IDS, register
-from dac.types import UsageError
 from tests.common import can_draw
 
 SIZES = {"HalfCheetah": (17, 6), "Hopper": (11, 3), "Walker2d": (17, 6), "Ant": (105, 8), "HumanoidStandup": (348, 17)}
@@ -122,12 +122,12 @@ def test_sparse_rewards_against_the_position_in_gymnasium(robot, threshold):
 
 
 def test_thresholds_and_delays_of_the_tasks():
-    thresholds = {name: task.reward.threshold for name, task in TASKS.items() if isinstance(task.reward, Sparse)}
+    thresholds = {name: task.reward.threshold for name, task in VARIANTS.items() if isinstance(task.reward, Sparse)}
     assert thresholds == {"SparseHalfCheetah": 5, "SparseHopper": 1, "SparseWalker2d": 1, "SparseAnt": 1}
-    delays = {name: task.reward.delay for name, task in TASKS.items() if isinstance(task.reward, Delayed)}
+    delays = {name: task.reward.delay for name, task in VARIANTS.items() if isinstance(task.reward, Delayed)}
     assert delays == {f"Delayed{robot}": 20 for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")}
-    assert [name for name, task in TASKS.items() if isinstance(task.reward, Dense)] == list(ROBOTS)
-    assert find_task("DelayedAnt", delay=5).reward == Delayed(5)
+    assert [name for name, task in VARIANTS.items() if isinstance(task.reward, Dense)] == list(ROBOTS)
+    assert find_variant("DelayedAnt", delay=5).reward == Delayed(5)
 
 
 @pytest.mark.parametrize(("robot", "horizon"), [("HalfCheetah", 33), ("Hopper", 27), ("Walker2d", 1000), ("Ant", 47)])
@@ -365,7 +365,7 @@ def registered():
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m:UserWarning")
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_registered_environments_pass_gymnasiums_checks(registered, name):
     env = gym.make(f"dac/{name}-v0")
     assert env.spec.max_episode_steps == HORIZON

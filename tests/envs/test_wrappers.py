@@ -5,12 +5,10 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from dac.envs.mujoco import quiet_compiler
-from dac.envs.wrappers import DelayedReward, SparseReward, VectorDelayedReward, VectorSparseReward
-from dac.types import UsageError
+from dac.core.types import UsageError
+from dac.envs.wrappers import DelayedReward, SparseReward
 
 
 class Walk(gym.Env):
@@ -87,90 +85,6 @@ def test_delay_of_one_changes_nothing():
     assert rewards_of(DelayedReward(Walk(4), 1)) == rewards_of(Walk(4))
 
 
-LENGTHS = (5, 3)
-
-
-def make_vector(mode: AutoresetMode) -> SyncVectorEnv:
-    return SyncVectorEnv([lambda n=n: Walk(n) for n in LENGTHS], autoreset_mode=mode)
-
-
-def vector_rewards(envs, mode: AutoresetMode, steps: int) -> np.ndarray:
-    """Rewards (step, env); where the mode leaves resetting to the caller, reset at once."""
-    envs.reset()
-    rewards = []
-    for _ in range(steps):
-        _, reward, terminated, truncated, _ = envs.step(np.zeros((len(LENGTHS), 1), np.float32))
-        rewards.append(reward)
-        over = terminated | truncated
-        if mode == AutoresetMode.DISABLED and over.any():
-            envs.reset(options={"reset_mask": over})
-    return np.array(rewards)
-
-
-def expected_rewards(pay, length: int, mode: AutoresetMode, steps: int) -> list[float]:
-    """The rewards `pay(episode)` of whole episodes one after another, with an empty step where one only resets."""
-    stream: list[float] = []
-    episode = 1
-    while len(stream) < steps:
-        stream += [*pay(episode, length), *([0.0] if mode == AutoresetMode.NEXT_STEP else [])]
-        episode += 1
-    return stream[:steps]
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_vector_delayed(mode):
-    def pay(episode: int, length: int) -> list[float]:
-        rewards = [100.0 * episode + k for k in range(1, length + 1)]
-        due = [k % 2 == 0 or k == length for k in range(1, length + 1)]
-        return [sum(rewards[k - k % 2 : k + 1]) if due[k] else 0.0 for k in range(length)]
-
-    paid = vector_rewards(VectorDelayedReward(make_vector(mode), 2), mode, 14)
-    for row, length in enumerate(LENGTHS):
-        np.testing.assert_array_equal(paid[:, row], expected_rewards(pay, length, mode, 14))
-
-
-@pytest.mark.parametrize("coordinate", ["x_position", lambda obs, infos: obs[:, 0]])
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_vector_sparse(mode, coordinate):
-    """The last step of an episode counts where it was, not where the next episode begins."""
-
-    def pay(episode: int, length: int) -> list[float]:
-        return [float(k > 2) for k in range(1, length + 1)]
-
-    paid = vector_rewards(VectorSparseReward(make_vector(mode), 2.0, coordinate), mode, 14)
-    for row, length in enumerate(LENGTHS):
-        np.testing.assert_array_equal(paid[:, row], expected_rewards(pay, length, mode, 14))
-
-
-def test_vector_reset_steps_are_never_paid():
-    """Even where the coordinate is beyond the threshold from the start."""
-    paid = vector_rewards(VectorSparseReward(make_vector(AutoresetMode.NEXT_STEP), -1.0), AutoresetMode.NEXT_STEP, 8)
-    np.testing.assert_array_equal(paid[:, 1], [1, 1, 1, 0, 1, 1, 1, 0])
-
-
-def test_vector_forms_equal_the_single_ones_on_mujoco():
-    with quiet_compiler():
-        envs = gym.make_vec("Hopper-v5", num_envs=2, vectorization_mode="sync", max_episode_steps=23)
-        singles = [DelayedReward(gym.make("Hopper-v5", max_episode_steps=23), 10) for _ in range(2)]
-    envs = VectorDelayedReward(envs, 10)
-    envs.reset(seed=3)
-    for row, env in enumerate(singles):
-        env.reset(seed=3 + row)
-    rng = np.random.default_rng(0)
-    ended = [False, False]
-    for _ in range(80):
-        actions = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
-        _, rewards, *_ = envs.step(actions)
-        for row, env in enumerate(singles):
-            if ended[row]:
-                env.reset()
-                expected, ended[row] = 0.0, False
-            else:
-                _, expected, terminated, truncated, _ = env.step(actions[row])
-                ended[row] = terminated or truncated
-            np.testing.assert_allclose(rewards[row], expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -182,22 +96,6 @@ def test_vector_forms_equal_the_single_ones_on_mujoco():
         (lambda: SparseReward(Walk(), 1.0, 1.5), "coordinate must be an index into qpos, a key of info or a callable"),
         (lambda: SparseReward(gym.make("Hopper-v5"), 1.0, 6), "coordinate must be between 0 and 5; got 6"),
         (lambda: rewards_of(SparseReward(Walk(), 1.0, "y")), "info has no 'y'; it has x_position"),
-        (lambda: VectorDelayedReward(make_vector(AutoresetMode.NEXT_STEP), -2), "delay must be a whole number"),
-        (lambda: VectorSparseReward(make_vector(AutoresetMode.NEXT_STEP), 1.0, 0), "must be a key of infos or a call"),
-        (
-            lambda: vector_rewards(
-                VectorSparseReward(make_vector(AutoresetMode.NEXT_STEP), 1.0, "y"), AutoresetMode.NEXT_STEP, 1
-            ),
-            "infos have no 'y'",
-        ),
-        (
-            lambda: vector_rewards(
-                VectorSparseReward(make_vector(AutoresetMode.NEXT_STEP), 1.0, lambda obs, infos: obs),
-                AutoresetMode.NEXT_STEP,
-                1,
-            ),
-            "one number per environment",
-        ),
     ],
 )
 def test_bad_arguments(make, message):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dac.algorithms import DAC, SAC
+from dac.core.population import grid, pick
+from dac.core.schedule import Schedule
+from dac.core.types import UsageError
 from dac.envs.probes import Clock, Target
-from dac.population import grid, pick
 from dac.training.device import DeviceLoop
-from dac.training.schedule import Schedule
-from dac.types import UsageError
 
 
 def schedule(steps, **changes):
@@ -63,7 +63,7 @@ def test_random_steps_are_uniform_and_then_the_policy_acts():
     agent = DAC(hidden=(8, 8), batch_size=16, learning_rate=0.0)
     loop = DeviceLoop(agent, Target(), grid([0], {}), schedule(4000, random_steps=2000, update_after=4000))
     loop.advance(4000)
-    actions = np.asarray(loop._carry.ring[0, :3999, 1])
+    actions = np.asarray(loop.latest_rows(0)[0, :, 1])
     uniform = actions[:2000]
     assert abs(np.sort(uniform) - np.linspace(-1, 1, 2000)).max() < 0.06  # Kolmogorov-Smirnov at 99.9% is 0.087
     assert abs(np.sort(actions[2000:]) - np.linspace(-1, 1, 1999)).max() > 0.1

@@ -14,16 +14,17 @@ import pytest
 
 import dac
 from dac.algorithms import SAC
+from dac.core.networks import SquashedGaussianPolicy
+from dac.core.population import grid, pick
+from dac.core.types import EnvSpec, UsageError
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze import FourRoomMaze
 from dac.envs.mujoco import make_mujoco
-from dac.networks import SquashedGaussianPolicy
-from dac.population import grid, pick
+from dac.training import step
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
 from dac.training.memory import place_replay, replay_bytes
 from dac.training.visits import VisitCounter
-from dac.types import EnvSpec, UsageError
 from tests.common import schedule, tiny
 
 
@@ -67,8 +68,9 @@ def test_device_loop_and_host_loop_agree_in_the_maze(envs):
     steps = 120 // envs
     device.advance(steps)
     host.advance(steps)
-    np.testing.assert_allclose(device._carry.ring, host._ring, atol=2e-3)
-    np.testing.assert_allclose(device._carry.pending, host._packed[..., : device._carry.pending.shape[-1]], atol=2e-3)
+    np.testing.assert_allclose(device.latest_rows(0), host.latest_rows(0), atol=2e-3)
+    pending, packed = device.snapshot()["pending"], host.snapshot()["packed"]
+    np.testing.assert_allclose(pending, packed[..., : pending.shape[-1]], atol=2e-3)
     for one, other in zip(leaves(device.policies()), leaves(host.policies()), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
     np.testing.assert_array_equal(device.visited(), host.visited())
@@ -82,8 +84,8 @@ def test_replay_on_the_host_draws_the_same_batches():
     loops = [HostLoop(tiny(), hoppers, members, schedule(), host_replay=place) for place in (False, True)]
     for loop in loops:
         loop.advance(150)
-    np.testing.assert_array_equal(loops[0]._ring, loops[1]._host_ring)
-    for one, other in zip(leaves(loops[0]._state), leaves(loops[1]._state), strict=True):
+    np.testing.assert_array_equal(loops[0].latest_rows(29), loops[1].latest_rows(29))  # all that a ring of 120 has
+    for one, other in zip(leaves(loops[0].states), leaves(loops[1].states), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert loops[1].measure().keys() == loops[0].measure().keys()
     assert loops[1].metric_names() == loops[0].metric_names()
@@ -99,7 +101,7 @@ def test_updates_launched_by_another_thread_are_the_same(host_replay, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(jax, "default_backend", lambda backend=backend: backend)
             loops.append(HostLoop(tiny(), hoppers, grid([0, 1], {}), schedule(), host_replay=host_replay))
-    assert [loop._launcher is None for loop in loops] == [True, False]
+    assert [loop.launches_aside for loop in loops] == [False, True]
     for loop in loops:
         loop.advance(150)
     for one, other in zip(leaves(loops[0].snapshot()), leaves(loops[1].snapshot()), strict=True):
@@ -119,7 +121,9 @@ def test_an_environment_that_breaks_leaves_the_launched_update_complete(monkeypa
     loop = HostLoop(tiny(), lambda n: make_gymnasium(lambda: Paying(reward), n), grid([0], {}), schedule())
     with pytest.raises(ValueError, match="out of coffee"):
         loop.advance(100)
-    assert int(loop._clock) == loop.step + 1 == 70  # the update of the step that broke is there, and no other
+    assert loop.step == 69
+    made = jax.tree.leaves(loop.states.policy.opt_state)[0]
+    assert made.tolist() == [20]  # of steps 50 to 69: the update of the step that broke is there, and no other
     loop.close()
 
 
@@ -130,11 +134,12 @@ def test_member_k_of_three_equals_the_solo_run(x64):
     for k, member in enumerate(members):
         alone = HostLoop(tiny(), hoppers, [member], schedule())
         alone.advance(150)
-        np.testing.assert_allclose(alone._ring[0], together._ring[k], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(alone.latest_rows(29)[0], together.latest_rows(29)[k], rtol=1e-9, atol=1e-9)
         for one, other in zip(leaves(pick(alone.policies(), 0)), leaves(pick(together.policies(), k)), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
         alone.close()
-    assert (np.asarray(together._ring[0, 0]) != np.asarray(together._ring[1, 0])).any()  # from the first reset on
+    rows = np.asarray(together.latest_rows(29))
+    assert (rows[0, 0] != rows[1, 0]).any()
     together.close()
 
 
@@ -143,7 +148,7 @@ def test_the_ring_holds_observations_before_the_reset():
     loop = HostLoop(tiny(), hoppers, grid([0], {}), schedule(100, capacity=100, update_after=90))
     loop.advance(100)
     n, a = loop.spec.obs_size, loop.spec.action_size
-    ring = np.asarray(loop._ring[0])[:99]
+    ring = np.asarray(loop.latest_rows(0)[0])
     obs, ended, next_obs = ring[:, :n], ring[:, n + a + 1] + ring[:, n + a + 2] > 0, ring[:, n + a + 3 :]
     joined = (next_obs[:-1] == obs[1:]).all(axis=1)
     np.testing.assert_array_equal(joined, ~ended[:-1])
@@ -300,7 +305,7 @@ def test_each_member_acts_with_its_own_hyperparameters():
     sched = schedule(30, random_steps=0, update_after=100)
     loop = HostLoop(Shifted(hidden=(8, 8)), lambda n: make_gymnasium("Pendulum-v1", n), members, sched)
     loop.advance(20)
-    np.testing.assert_array_equal(loop._ring[:, :19, loop.spec.obs_size], [[-0.25] * 19, [0.75] * 19])
+    np.testing.assert_array_equal(loop.latest_rows(0)[..., loop.spec.obs_size], [[-0.25] * 19, [0.75] * 19])
     loop.close()
 
 
@@ -341,4 +346,44 @@ def test_sac_trains_here_too():
     before = leaves(loop.policies())
     loop.advance(150)
     assert all((a != b).any() for a, b in zip(before, leaves(loop.policies()), strict=True))
+    loop.close()
+
+
+def test_a_second_loop_of_the_same_kind_compiles_nothing(monkeypatch):
+    """Traces are counted, of the update and of the action; other seeds, alphas and lengths are the same programs."""
+    traces = []
+    for name in ("learn", "choose_actions"):
+        real = getattr(step, name)
+
+        def counted(*arguments, real=real, name=name):
+            traces.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(step, name, counted)
+    for seeds, alpha, steps in (([0, 1], 0.5, 60), ([7, 9], 0.9, 80)):
+        sched = schedule(steps, capacity=77, eval_every=steps)  # a shape no other test uses
+        loop = HostLoop(tiny(), hoppers, grid(seeds, {"alpha": [alpha]}), sched)
+        loop.advance(steps)
+        loop.close()
+    assert sorted(traces) == ["choose_actions", "learn"]
+
+
+def test_environments_are_made_once(tmp_path):
+    """Two members and four evaluations: two environments to train on, two to evaluate in, and none beside them."""
+    made = []
+
+    def pendulum():
+        made.append(None)
+        return gym.make("Pendulum-v1")
+
+    settings = {"hidden": (8, 8), "batch_size": 16, "steps": 200, "eval_every": 50, "update_after": 100}
+    dac.train("sac", pendulum, seeds=[0, 1], out=tmp_path / "run", checkpoint_every=0, **settings)
+    assert len(made) == 4
+
+
+def test_kept_environments_give_the_episodes_of_new_ones():
+    loop = HostLoop(tiny(), hoppers, grid([0, 1], {}), schedule())
+    first, second = loop.evaluate(2), loop.evaluate(2)  # the second in the environments of the first
+    np.testing.assert_array_equal(first.returns, second.returns)
+    np.testing.assert_array_equal(first.lengths, second.lengths)
     loop.close()

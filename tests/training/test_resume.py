@@ -16,10 +16,10 @@ import pytest
 import dac
 from dac.algorithms import ALGORITHMS
 from dac.cli import main
+from dac.core.types import UsageError
+from dac.rundir.writing import Recorder
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
-from dac.training.record import Recorder
-from dac.types import UsageError
 
 # one capacity for all, so that the tests share compiled programs
 TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "random_steps": 30, "seeds": [0, 1, 2], "capacity": 80}
@@ -43,16 +43,15 @@ def files(run):
 
 def killed_and_resumed(algorithm, task, out, monkeypatch, kill_at, **settings):
     """Kill the run right after the rows of `kill_at` were written, later than the last checkpoint, and resume."""
-    real = Recorder.evaluation
+    real = Recorder.append
 
-    def killing(self, note, result):
-        shown = real(self, note, result)
-        if note.step == kill_at:
+    def killing(self, rows):
+        real(self, rows)
+        if rows[0]["step"] == kill_at:
             raise Killed
-        return shown
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "evaluation", killing)
+        patch.setattr(Recorder, "append", killing)
         with pytest.raises(Killed):
             dac.train(algorithm, task, out=out, **settings)
     assert not (out / "summary.json").exists()
@@ -144,7 +143,7 @@ def test_damage_is_reported_and_the_checkpoint_before_is_used(tmp_path, monkeypa
     settings = TINY | {"steps": 200, "eval_every": 50, "checkpoint_every": 40}
     whole = dac.train("sac", "maze", out=tmp_path / "whole", **settings)
     with monkeypatch.context() as patch:
-        patch.setattr(dac.training.run, "continue_run", lambda *arguments: None)
+        patch.setattr(dac, "resume", lambda *arguments: None)
         killed_and_resumed("sac", "maze", tmp_path / "parts", patch, 150, **settings)
     state = max((tmp_path / "parts" / "checkpoint").glob("state-*"))
     state.write_bytes(state.read_bytes()[:-10])
@@ -158,7 +157,7 @@ def test_damage_is_reported_and_the_checkpoint_before_is_used(tmp_path, monkeypa
 def test_environments_without_a_state_go_on_and_say_so(tmp_path, monkeypatch, capsys):
     settings = TINY | {"steps": 120, "eval_every": 60, "checkpoint_every": 50}
     with monkeypatch.context() as patch:
-        patch.setattr(dac.training.run, "continue_run", lambda *arguments: None)
+        patch.setattr(dac, "resume", lambda *arguments: None)
         killed_and_resumed("sac", "gym:Pendulum-v1", tmp_path / "run", patch, 60, **settings)
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert "begin new episodes" in capsys.readouterr().err
@@ -182,7 +181,7 @@ def test_environments_without_a_state_go_on_and_say_so(tmp_path, monkeypatch, ca
 def test_a_broken_run_directory_is_one_line(tmp_path, capsys, monkeypatch, change, message):
     settings = TINY | {"steps": 80, "eval_every": 20, "checkpoint_every": 40}
     with monkeypatch.context() as patch:
-        patch.setattr(dac.training.run, "continue_run", lambda *arguments: None)
+        patch.setattr(dac, "resume", lambda *arguments: None)
         killed_and_resumed("sac", "maze", tmp_path / "run", patch, 60, **settings)
     change(tmp_path / "run")
     capsys.readouterr()
@@ -220,7 +219,7 @@ def test_a_signal_in_any_step_costs_nothing(tmp_path, monkeypatch, at):
     """In the step before an evaluation (40), a checkpoint too (60), between them (30), and in the last one (80)."""
     settings = TINY | {"steps": 80, "eval_every": 20, "checkpoint_every": 60}
     whole = dac.train("dac", "SparseHopper", out=tmp_path / "whole", **settings)
-    caught, real = [], HostLoop._iterate
+    caught, real = [], HostLoop.iterate
 
     class Caught:
         received = None
@@ -242,7 +241,7 @@ def test_a_signal_in_any_step_costs_nothing(tmp_path, monkeypatch, at):
 
     with monkeypatch.context() as patch:
         patch.setattr("dac.training.run.Signals", Caught)
-        patch.setattr(HostLoop, "_iterate", iterate)
+        patch.setattr(HostLoop, "iterate", iterate)
         if at == 80:  # it is done
             run = dac.train("dac", "SparseHopper", out=tmp_path / "run", **settings)
         else:
@@ -443,16 +442,16 @@ def break_member(loop, index):
     def poison(leaf):
         return leaf.at[index].set(np.nan) if leaf.dtype == np.float32 else leaf
 
-    loop._replace_states(jax.tree.map(poison, loop.states))
+    loop.replace_states(jax.tree.map(poison, loop.states))
 
 
 @pytest.mark.parametrize("kind", ["device", "host"])
 def test_a_frozen_member_keeps_its_last_good_state(kind):
     import jax
 
+    from dac.core.population import grid, pick
     from dac.envs.maze import FourRoomMaze
     from dac.envs.mujoco import make_mujoco
-    from dac.population import grid, pick
     from tests.common import schedule, tiny
 
     def make(members):
@@ -522,7 +521,7 @@ def test_an_environment_that_breaks_freezes_its_member(tmp_path, kind, monkeypat
 
 
 def test_warnings_name_what_looks_wrong():
-    from dac.population import grid
+    from dac.core.population import grid
     from dac.training.health import find_warnings
 
     metrics = {"ratio_saturation": np.array([0.1, 0.95]), "q_mean": np.array([-2e6, 0.0])}

@@ -1,0 +1,97 @@
+"""Intrinsic reward: a bonus for where an action leads, on top of any off-policy algorithm.
+
+A bonus is computed anew for every batch, so that it is never older than the networks that learn from it. Which
+algorithm learns from the sum does not matter: `--bonus rnd` goes with dac, sac or td3 as with the paper's own pairing.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, Generic
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from dac.algorithms.base import AbstractOffPolicy, Batch, State
+from dac.core.keys import BONUS, side_key
+from dac.core.networks import AbstractPolicy
+from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
+
+
+class AbstractBonus(eqx.Module, Generic[State]):
+    """A reward for being somewhere new, and how it learns what is new. Its settings begin with `bonus_`."""
+
+    @abc.abstractmethod
+    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
+        """Nothing seen yet."""
+
+    @abc.abstractmethod
+    def update(self, state: State, batch: Transition) -> tuple[State, Float[Array, " batch"], Metrics]:
+        """Learn from a batch; the bonus of its transitions is the one before learning."""
+
+    @property
+    def refresh_every(self) -> int:
+        """See `AbstractOffPolicy.refresh_every`."""
+        return 0
+
+    @property
+    def refresh_window(self) -> int:
+        """See `AbstractOffPolicy.refresh_window`."""
+        return 0
+
+    def refresh(self, state: State, latest: Transition, count: Int[Array, ""]) -> State:
+        """See `AbstractOffPolicy.refresh`."""
+        del latest, count
+        return state
+
+
+class WithBonusState(eqx.Module):
+    algorithm: Any
+    bonus: Any
+
+
+class WithBonus(AbstractOffPolicy[WithBonusState]):
+    """An algorithm whose batches carry reward + bonus."""
+
+    algorithm: AbstractOffPolicy
+    bonus: AbstractBonus
+
+    @property
+    def batch_size(self) -> int:
+        return self.algorithm.batch_size
+
+    @property
+    def recent(self) -> int:
+        return self.algorithm.recent
+
+    @property
+    def refresh_every(self) -> int:
+        return self.bonus.refresh_every
+
+    @property
+    def refresh_window(self) -> int:
+        return self.bonus.refresh_window
+
+    def replace(self, **values: float) -> WithBonus:
+        own = {field.name for field in dataclasses.fields(self.bonus)}
+        algorithm = self.algorithm.replace(**{n: v for n, v in values.items() if n not in own})
+        return type(self)(algorithm, dataclasses.replace(self.bonus, **{n: v for n, v in values.items() if n in own}))
+
+    def init(self, key: PRNGKey, spec: EnvSpec) -> WithBonusState:
+        # the algorithm's key is untouched: with and without a bonus, the same networks
+        return WithBonusState(self.algorithm.init(key, spec), self.bonus.init(side_key(key, BONUS), spec))
+
+    def policy(self, state: WithBonusState) -> AbstractPolicy:
+        return self.algorithm.policy(state.algorithm)
+
+    def update(self, state: WithBonusState, batch: Batch, key: PRNGKey) -> tuple[WithBonusState, Metrics]:
+        bonus_state, bonus, bonus_metrics = self.bonus.update(state.bonus, batch)
+        paid = dataclasses.replace(batch, reward=batch.reward + bonus)
+        inner, metrics = self.algorithm.update(state.algorithm, paid, key)
+        bonus_metrics = {"bonus_mean": jnp.mean(bonus), "bonus_std": jnp.std(bonus)} | bonus_metrics
+        return WithBonusState(inner, bonus_state), metrics | bonus_metrics
+
+    def refresh(self, state: WithBonusState, latest: Transition, count: Int[Array, ""]) -> WithBonusState:
+        return WithBonusState(state.algorithm, self.bonus.refresh(state.bonus, latest, count))

@@ -1,0 +1,3 @@
+"""The command line. Only here, and in progress bars, is text shown to a person."""
+
+from dac.cli.main import main as main

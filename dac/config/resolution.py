@@ -1,0 +1,107 @@
+"""From what a user gave to a complete run, checked before compute is spent.
+
+What a user gives comes first, then the preset of the algorithm and the task, then the task, then the algorithm's own
+defaults. Every float setting of an algorithm may be a list: the run then holds every combination with every seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dac.algorithms import ALGORITHMS
+from dac.config.run import RunConfig
+from dac.config.schema import MAX_STEPS, Training, check, fields_of, owners_of, settings_of
+from dac.config.text import parse_seeds, read_toml
+from dac.core.types import UsageError
+from dac.tasks import find_task, preset
+
+
+def resolve(
+    algorithm: str | None = None,
+    task: str | None = None,
+    seeds: Iterable[int] | int | str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+) -> RunConfig:
+    """Complete and check a run.
+
+    What is given here comes before the file, the file before the preset and the task, the task before the algorithm's
+    own defaults.
+    """
+    given: dict[str, Any] = {}
+    if file is not None:
+        table = read_toml(file)
+        algorithm = algorithm or table.get("algorithm")
+        task = task or table.get("task")
+        seeds = table.get("seeds") if seeds is None else seeds
+        for section in ("training", "hyper"):
+            part = table.pop(section, {})
+            if not isinstance(part, dict):
+                raise UsageError(f"{file}: {section} must be a table")
+            given |= part
+        unknown = sorted(set(table) - {"algorithm", "task", "seeds"})
+        if unknown:
+            raise UsageError(
+                f"{file}: unknown key {unknown[0]!r} (accepted: algorithm, task, seeds, [training], [hyper])"
+            )
+    given |= settings or {}
+    if algorithm is None or task is None:
+        raise UsageError("an algorithm and a task are needed, for example: dac train dac maze")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise UsageError(
+            f"unknown algorithm {algorithm!r}{_close(algorithm, ALGORITHMS)} (accepted: {', '.join(ALGORITHMS)})"
+        )
+    if not isinstance(task, str):
+        raise UsageError(f"task must be a name, not {task!r}")
+    find_task(task)
+    if given.get("alpha") == "adapt":  # the paper's name for the state-dependent alpha
+        del given["alpha"]
+        given["adapt"] = True
+    defaults = preset(algorithm, task)
+    values = {"bonus": ALGORITHMS[algorithm].bonus} | defaults | given
+    loop_fields = fields_of(Training)
+    bonus = check("bonus", values["bonus"], *loop_fields["bonus"], sweep=False)
+    fields = settings_of(algorithm, bonus)
+    for name in given:
+        if name not in fields and name not in loop_fields:
+            accepted, others = [*loop_fields, *fields], owners_of(name)
+            hint = f": it is a setting of {', '.join(others)}" if others else _close(name, accepted)
+            raise UsageError(f"unknown setting {name!r} for {algorithm}{hint} (accepted: {', '.join(accepted)})")
+    loop = {n: check(n, values.get(n, f.default), kind, f, sweep=False) for n, (kind, f) in loop_fields.items()}
+    hyper = {}
+    for name, (kind, field) in fields.items():
+        follows = field.metadata.get("follows")
+        default = field.default if follows is None else loop[follows]
+        hyper[name] = check(name, values.get(name, default), kind, field, sweep=kind is float)
+    for name in ("steps", "envs", "update_after", "capacity", "eval_every", "eval_episodes"):
+        if not 1 <= loop[name] <= MAX_STEPS:
+            raise UsageError(f"{name} must be from 1 to {MAX_STEPS}, not {loop[name]}")
+    for name in ("random_steps", "checkpoint_every"):
+        if not 0 <= loop[name] <= MAX_STEPS:
+            raise UsageError(f"{name} must be from 0 to {MAX_STEPS}, not {loop[name]}")
+    find_task(task).check_workers(loop["workers"])
+    training = Training(**loop)
+    config = RunConfig(algorithm, task, parse_seeds(0 if seeds is None else seeds), hyper, training)
+    if config.schedule().rollout and training.random_steps:  # the schedule checks that the parts fit together
+        raise UsageError(f"random_steps must be 0 for {algorithm}, which learns from what its own policy did")
+    config.make_algorithm()
+    return config
+
+
+def with_steps(config: RunConfig, steps: int) -> RunConfig:
+    """Return the same run with another number of steps, and adapt the settings that follow that number."""
+    before = config.training.steps
+    given = dict(config.hyper) | dataclasses.asdict(config.training) | {"steps": steps}
+    for name in config.followers():
+        if given[name] == before:
+            del given[name]
+    return resolve(config.algorithm, config.task, config.seeds, given)
+
+
+def _close(name: Any, accepted: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(accepted), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,56 @@
+"""Network architectures. One description builds every network of an algorithm.
+
+To add an architecture, write one file with a class that has MLP's constructor, and one line in `NETWORKS`: every
+algorithm then has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from dac.core.architectures.base import AbstractNetwork as AbstractNetwork
+from dac.core.architectures.base import Activation
+from dac.core.architectures.base import layer_norm as layer_norm
+from dac.core.architectures.mlp import MLP as MLP
+from dac.core.architectures.residual import ResidualMLP as ResidualMLP
+from dac.core.types import PRNGKey
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+NORMS = ("none", "layer")
+NETWORKS: dict[str, type[AbstractNetwork]] = {
+    "mlp": MLP,
+    "residual": ResidualMLP,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """How the networks of an algorithm are built, whatever they are for."""
+
+    hidden: tuple[int, ...]
+    network: str = "mlp"
+    activation: str = "relu"
+    norm: str = "none"
+
+    def __call__(
+        self, key: PRNGKey, in_size: int, out_size: int, *, last_scale: float | None = None
+    ) -> AbstractNetwork:
+        """A network of these sizes; with `last_scale`, its weights start as orthogonal matrices."""
+        return NETWORKS[self.network](
+            key,
+            in_size,
+            self.hidden,
+            out_size,
+            activation=ACTIVATIONS[self.activation],
+            norm=self.norm,
+            last_scale=last_scale,
+        )

@@ -1,0 +1,46 @@
+"""What every network architecture has in common."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from dac.core.types import PRNGKey, float_dtype
+
+Activation = Callable[[Array], Array]
+Weight = Float[Array, "in out"]
+Bias = Float[Array, " out"]
+
+
+class AbstractNetwork(eqx.Module):
+    """A function from one vector to another with parameters to learn."""
+
+    @abc.abstractmethod
+    def __init__(
+        self,
+        key: PRNGKey,
+        in_size: int,
+        hidden: tuple[int, ...],
+        out_size: int,
+        *,
+        activation: Activation,
+        norm: str,
+        last_scale: float | None,
+    ):
+        """Draw the initial weights; `last_scale` asks for orthogonal ones, those of the output scaled by it."""
+
+    @classmethod
+    def check(cls, hidden: tuple[int, ...], norm: str) -> None:
+        """Raise a UsageError if this architecture cannot be built so."""
+
+    @abc.abstractmethod
+    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        """The output for one input."""
+
+
+def layer_norm(size: int) -> eqx.nn.LayerNorm:
+    """(x - mean) / sqrt(variance + 1e-6) over the entries of x, times a scale and plus an offset that are learned."""
+    return eqx.nn.LayerNorm(size, eps=1e-6, dtype=float_dtype())

@@ -1,0 +1,60 @@
+"""Fully connected layers, with or without layer norm."""
+
+from __future__ import annotations
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, layer_norm
+from dac.core.types import PRNGKey, float_dtype
+
+
+class MLP(AbstractNetwork):
+    """Fully connected layers, zero biases, linear output; Xavier-uniform weights and ReLU unless told otherwise.
+
+    Weights are stored (in, out), so that a mapped batch is one plain matrix product. With `norm` "layer", every hidden
+    layer is normalised before its activation (Ba, Kiros & Hinton 2016).
+    """
+
+    weights: tuple[Weight, ...]
+    biases: tuple[Bias, ...]
+    norms: tuple[eqx.nn.LayerNorm, ...]
+    activation: Activation = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKey,
+        in_size: int,
+        hidden: tuple[int, ...],
+        out_size: int,
+        *,
+        activation: Activation = jax.nn.relu,
+        norm: str = "none",
+        last_scale: float | None = None,
+    ):
+        """With `last_scale`: orthogonal weights, scaled by sqrt(2) in hidden layers and by `last_scale` at the end."""
+        sizes = (in_size, *hidden, out_size)
+        keys = jax.random.split(key, len(sizes) - 1)
+        if last_scale is None:
+            initialisers = [jax.nn.initializers.glorot_uniform()] * len(keys)
+        else:
+            scales = [2**0.5] * len(hidden) + [last_scale]
+            initialisers = [jax.nn.initializers.orthogonal(scale) for scale in scales]
+        shapes = itertools.pairwise(sizes)
+        drawn = zip(initialisers, keys, shapes, strict=True)
+        self.weights = tuple(initialise(k, shape, float_dtype()) for initialise, k, shape in drawn)
+        self.biases = tuple(jnp.zeros(o, float_dtype()) for o in sizes[1:])
+        self.norms = tuple(layer_norm(size) for size in hidden) if norm == "layer" else ()
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        for i, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
+            x = x @ weight + bias
+            if self.norms:
+                x = self.norms[i](x)
+            x = self.activation(x)
+        return x @ self.weights[-1] + self.biases[-1]

@@ -1,0 +1,85 @@
+"""Residual blocks with layer norm, as in SimBa."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, layer_norm
+from dac.core.types import PRNGKey, UsageError, float_dtype
+
+EXPANSION = 4
+"""Width of a residual block inside, in multiples of its width outside; SimBa's."""
+
+
+class ResidualBlock(eqx.Module):
+    """x + W2 activation(W1 norm(x)), four times as wide inside. Section 4, Lee et al. 2025."""
+
+    norm: eqx.nn.LayerNorm
+    weights: tuple[Weight, Weight]
+    biases: tuple[Bias, Bias]
+    activation: Activation = eqx.field(static=True)
+
+    def __init__(self, key: PRNGKey, size: int, activation: Activation):
+        inner_key, outer_key = jax.random.split(key)
+        wide, draw = EXPANSION * size, jax.nn.initializers.he_normal()
+        self.norm = layer_norm(size)
+        self.weights = draw(inner_key, (size, wide), float_dtype()), draw(outer_key, (wide, size), float_dtype())
+        self.biases = jnp.zeros(wide, float_dtype()), jnp.zeros(size, float_dtype())
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, " size"]) -> Float[Array, " size"]:
+        inner = self.activation(self.norm(x) @ self.weights[0] + self.biases[0])
+        return x + inner @ self.weights[1] + self.biases[1]
+
+
+class ResidualMLP(AbstractNetwork):
+    """SimBa's network (Lee et al., ICLR 2025): a linear layer, residual blocks, layer norm, a linear output.
+
+    One block per entry of `hidden`. Weights are orthogonal outside the blocks and He-normal inside, as in SimBa, which
+    also normalises observations by running statistics; our replay buffer keeps them as they are.
+    """
+
+    weights: tuple[Weight, Weight]
+    biases: tuple[Bias, Bias]
+    blocks: tuple[ResidualBlock, ...]
+    norm: eqx.nn.LayerNorm
+
+    @classmethod
+    def check(cls, hidden: tuple[int, ...], norm: str) -> None:
+        if len(set(hidden)) != 1:
+            sizes = ",".join(map(str, hidden))
+            raise UsageError(f"network residual needs hidden layers of one size, such as 256,256, not {sizes}")
+        if norm != "none":
+            raise UsageError(f"network residual has layer norms of its own: norm must be none, not {norm}")
+
+    def __init__(
+        self,
+        key: PRNGKey,
+        in_size: int,
+        hidden: tuple[int, ...],
+        out_size: int,
+        *,
+        activation: Activation = jax.nn.relu,
+        norm: str = "none",
+        last_scale: float | None = None,
+    ):
+        self.check(hidden, norm)
+        size = hidden[0]
+        in_key, out_key, *block_keys = jax.random.split(key, 2 + len(hidden))
+        draw = jax.nn.initializers.orthogonal
+        self.weights = (
+            draw()(in_key, (in_size, size), float_dtype()),
+            draw(1.0 if last_scale is None else last_scale)(out_key, (size, out_size), float_dtype()),
+        )
+        self.biases = jnp.zeros(size, float_dtype()), jnp.zeros(out_size, float_dtype())
+        self.blocks = tuple(ResidualBlock(k, size, activation) for k in block_keys)
+        self.norm = layer_norm(size)
+
+    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        x = x @ self.weights[0] + self.biases[0]
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x) @ self.weights[1] + self.biases[1]

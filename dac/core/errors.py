@@ -1,0 +1,7 @@
+"""The one exception that is meant for a person. It lives apart so that a help text does not wait for JAX."""
+
+from __future__ import annotations
+
+
+class UsageError(ValueError):
+    """The caller asked for something that does not exist or cannot be; the message is one line."""

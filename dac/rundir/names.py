@@ -1,0 +1,15 @@
+"""The run directory: what a run leaves behind, written as it goes.
+
+config.toml           the complete configuration; `dac train --config` runs it again
+metrics.csv           one row per member and evaluation
+summary.json          per member: seed, hyperparameters, steps, updates, returns, visited cells; speed; versions
+policy.safetensors    the policies of all members, stacked
+checkpoint/           what `dac resume` continues from
+visits.npz            visit counts at chosen steps and the step of each cell's first visit, where the task has a grid
+"""
+
+CONFIG = "config.toml"
+METRICS = "metrics.csv"
+SUMMARY = "summary.json"
+POLICY = "policy.safetensors"
+VISITS = "visits.npz"

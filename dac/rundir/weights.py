@@ -1,0 +1,38 @@
+"""Trees of arrays in safetensors files: nothing in them can execute, and each array has a name a person can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import PyTree
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from dac.core.trees import fill, name_leaves
+from dac.core.types import UsageError
+from dac.rundir.files import write_atomically
+
+Tree = TypeVar("Tree", bound=PyTree)
+
+
+def save_tree(path: Path, tree: PyTree) -> None:
+    """Write every array of a tree under its path; the file appears whole or not at all."""
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in name_leaves(tree).items()}
+    write_atomically(path, save(arrays))
+
+
+def load_tree(path: Path, template: Tree) -> Tree:
+    """Read a tree of the template's structure, or say what does not fit."""
+    return fill(template, read_arrays(path), str(path))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file by name."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {path}") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UsageError(f"{path} is damaged or not a safetensors file: {str(error).splitlines()[0]}") from None

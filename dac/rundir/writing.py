@@ -1,0 +1,260 @@
+"""Writing a run directory while the run goes on."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from dac._version import __version__
+from dac.config import RunConfig
+from dac.core.population import Member
+from dac.core.types import UsageError
+from dac.rundir.files import write_atomically
+from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
+from dac.rundir.weights import save_tree
+
+SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 2021
+
+
+def choose_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
+    """The directory for a new run: the one asked for, which must be empty or absent, or the next free number.
+
+    It is created once everything else was found to be in order.
+    """
+    directory = _next_free(f"{task.replace(':', '-').replace('/', '-')}-{algorithm}") if wanted is None else wanted
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        more = f", or continue it with: dac resume {directory}" if (directory / CONFIG).is_file() else ""
+        raise UsageError(f"{directory} exists already; give another --out, or remove it first{more}")
+    return directory
+
+
+def make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {directory}: {error.strerror}") from None
+
+
+def _next_free(stem: str) -> Path:
+    number = 1
+    while (path := Path("runs") / f"{stem}-{number:03d}").exists():
+        number += 1
+    return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run has come to, for its summary."""
+
+    steps: int
+    """Environment steps per member."""
+    updates: int
+    frozen: Mapping[str, Any]
+    """Step and cause of each frozen member, by the member's number as text."""
+    visited: np.ndarray | None
+    """Distinct cells entered, per member, where the task has a grid."""
+    first_visits: np.ndarray | None
+    """Environment step of the first entry into each cell, (member, cell), where that is counted."""
+    seconds: float
+    """Wall-clock time of this process's part."""
+    agent_steps_per_second: float | None
+
+
+class Recorder:
+    """Writes a run directory."""
+
+    def __init__(self, directory: Path, config: RunConfig, members: list[Member]):
+        self.directory, self.config, self.members = directory, config, members
+        self.best = np.full(len(members), -np.inf)
+        self.last = np.full(len(members), np.nan)
+        self.seconds = 0.0
+        """Wall-clock time of the parts of this run before this one."""
+        self.warnings: dict[str, str] = {}
+        """By member and metric, what looked wrong."""
+        self._snapshots: dict[str, np.ndarray] = {}
+        self._columns: list[str] | None = None
+        self._size, self._digest = 0, hashlib.blake2b(digest_size=16)
+
+    def write_config(self) -> None:
+        """Write the complete configuration; from here on the directory holds a run."""
+        header = f"# dac {__version__}; run it again with: dac train --config {CONFIG}\n"
+        write_atomically(self.directory / CONFIG, (header + self.config.to_toml()).encode())
+
+    def notes(self) -> dict[str, Any]:
+        """Return what a checkpoint has to remember of the record; the rows so far are on the disk by then."""
+        path = self.directory / METRICS
+        if path.exists():
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+        return {
+            "metrics": {"bytes": self._size, "digest": self._digest.hexdigest()},
+            "columns": self._columns,
+            "best": [float(v) for v in self.best],
+            "last": [float(v) for v in self.last],
+            "warnings": self.warnings,
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the large part of what a checkpoint has to remember: visit counts."""
+        return dict(self._snapshots)
+
+    def check(self, notes: Mapping[str, Any]) -> None:
+        """Refuse notes that do not fit the rows on the disk."""
+        path, metrics = self.directory / METRICS, notes["metrics"]
+        try:
+            content = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        if len(content) < metrics["bytes"]:
+            raise UsageError(f"{path} is damaged: it has {len(content)} bytes of {metrics['bytes']}")
+        if hashlib.blake2b(content[: metrics["bytes"]], digest_size=16).hexdigest() != metrics["digest"]:
+            raise UsageError(f"{path} is damaged: its checksum differs")
+
+    def restore(self, notes: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> None:
+        """Continue from a checkpoint, or from the start: rows that came after it are dropped, to be made again."""
+        path = self.directory / METRICS
+        try:
+            if path.exists():
+                os.truncate(path, 0 if notes is None else notes["metrics"]["bytes"])
+            (self.directory / SUMMARY).unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        if notes is not None:
+            self.best, self.last = np.array(notes["best"], float), np.array(notes["last"], float)
+            self.seconds, self.warnings = notes["seconds"], dict(notes["warnings"])
+            self._columns, self._snapshots = notes["columns"], dict(arrays)
+            self._count(path.read_bytes() if path.exists() else b"")
+
+    def warn(self, index: int, name: str, line: str) -> bool:
+        """Record a warning, and return whether it is the first of its kind for this member."""
+        return self.warnings.setdefault(f"{index} {name}", line) is line
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append the rows of an evaluation to metrics.csv, one per member."""
+        self.last = np.array([row["return"] for row in rows], float)
+        self.best = np.fmax(self.best, self.last)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
+        if self._columns is None:
+            self._columns = list(rows[0])
+            writer.writeheader()
+        writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
+        path, content = self.directory / METRICS, text.getvalue().encode()
+        try:
+            with open(path, "ab") as file:
+                file.write(content)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        self._count(content)
+
+    def keep_visits(self, step: int, visits: np.ndarray) -> None:
+        """Keep the visit counts of chosen steps, and of the last one, for visits.npz."""
+        if step in SNAPSHOTS or step == self.config.training.steps:
+            self._snapshots[f"visits_{step}"] = visits.astype(np.uint32 if visits.max() > 65_535 else np.uint16)
+
+    def write_policies(self, policies: PyTree) -> None:
+        """Write the policies of all members."""
+        save_tree(self.directory / POLICY, policies)
+
+    def finish(self, result: Result) -> None:
+        """Write the visit counts and the summary, with which the run is complete."""
+        if result.first_visits is not None:
+            buffer = io.BytesIO()
+            first = result.first_visits.astype(np.int32)
+            np.savez_compressed(buffer, first_visit=first, **self._snapshots)  # type: ignore[arg-type]
+            write_atomically(self.directory / VISITS, buffer.getvalue())
+        members = []
+        for index, member in enumerate(self.members):
+            entry: dict[str, Any] = {
+                "seed": member.seed,
+                "hyper": dict(member.hyper),
+                "steps": result.steps,
+                "updates": result.updates,
+                "frozen": result.frozen.get(str(index)),
+                "final_return": float(self.last[index]),
+                "max_return": float(self.best[index]),
+            }
+            if result.visited is not None:
+                entry["visited_cells"] = int(result.visited[index])
+            members.append(entry)
+        summary = {
+            "algorithm": self.config.algorithm,
+            "task": self.config.task,
+            "members": members,
+            "agent_steps_per_second": result.agent_steps_per_second,
+            "seconds": self.seconds + result.seconds,
+            "warnings": list(self.warnings.values()),
+            "versions": versions(),
+        }
+        text = json.dumps(_plain(summary), indent=2, allow_nan=False) + "\n"
+        write_atomically(self.directory / SUMMARY, text.encode())
+
+    def _count(self, content: bytes) -> None:
+        self._size += len(content)
+        self._digest.update(content)
+
+
+def versions() -> dict[str, Any]:
+    """What a reader needs to repeat a number: versions, the commit of the sources, the machine's kind."""
+    import jax
+
+    found: dict[str, Any] = {"python": platform.python_version(), "dac": __version__}
+    for package in ("jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "mujoco"):
+        found[package] = _optional_version(package)
+    device = jax.devices()[0]
+    return found | {"commit": _commit(), "device": device.device_kind, "platform": device.platform}
+
+
+def _optional_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the sources, marked `+` if they were changed since; None outside a checkout."""
+    if given := os.environ.get("DAC_COMMIT"):  # for copies of a checkout without its history
+        return given
+    here = Path(__file__).resolve().parents[2]
+    if not (here / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "dac")
+        return git("rev-parse", "HEAD").strip() + ("+" if changed.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cell(value: Any) -> Any:
+    """Floats in the shortest form that reads back exactly at their own precision: a float32 needs 9 digits, not 17."""
+    return str(value) if isinstance(value, np.floating) else value
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no inf and no nan: they become strings and null."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value

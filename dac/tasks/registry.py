@@ -1,0 +1,214 @@
+"""Every task by name: how to make it, and the defaults the paper uses there."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dac.core.errors import UsageError
+from dac.core.spec import EnvSpec
+from dac.envs.host import AbstractHostEnvs
+from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
+
+if TYPE_CHECKING:
+    from dac.envs.base import AbstractDeviceEnv  # without JAX, so that a list of tasks is quick
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task with its defaults; what a user gives comes before them, what they leave out comes from the algorithm.
+
+    Exactly one of `device` (makes an environment inside the compiled program) and `host` (makes a number of
+    environments on the CPU) is given; it decides which loop trains.
+    """
+
+    name: str
+    summary: str
+    device: Callable[[], AbstractDeviceEnv] | None = None
+    host: Callable[..., AbstractHostEnvs] | None = None
+    takes_workers: bool = False
+    """Whether `host` has an argument `workers`: the number of processes that step the environments."""
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    hyper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    _specs: list[EnvSpec] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
+    """The spec once it is known: to make an environment may take long, so none is made to ask for it again."""
+
+    def make_envs(self, num: int, workers: int = 0) -> AbstractHostEnvs:
+        """Make `num` environments on the CPU, stepped by `workers` processes, or by this one if there are none."""
+        assert self.host is not None
+        self.check_workers(workers)
+        envs = self.host(num, workers=workers) if workers else self.host(num)
+        self._specs[:] = [envs.spec]
+        return envs
+
+    def check_workers(self, workers: int) -> None:
+        """Refuse worker processes where the task does not run in them."""
+        if workers and not self.takes_workers:
+            raise UsageError(
+                f"workers must be 0 for {self.name}, not {workers}: "
+                "only the Gymnasium tasks gym:ID and python:MODULE:FACTORY run in worker processes"
+            )
+
+    def spec(self) -> EnvSpec:
+        """Return the sizes of observations and actions, making an environment only if none was ever made."""
+        if self.device is not None:
+            return self.device().spec
+        if not self._specs:
+            self.make_envs(1).close()
+        return self._specs[0]
+
+
+def _device(place: str) -> Callable[[], AbstractDeviceEnv]:
+    """Return a function that makes the environment at `module:Class`, imported only then: JAX is slow to load."""
+    module, _, name = place.partition(":")
+    return lambda: getattr(importlib.import_module(module), name)()
+
+
+def _mujoco(name: str, steps: int, beta: float) -> Task:
+    """Describe a MuJoCo task: settings of Table D.2, Han & Sung 2021, training lengths of the authors' code."""
+    robot, reward = VARIANTS[name].robot, VARIANTS[name].reward
+    summary = f"{robot}, dense reward"
+    if isinstance(reward, Sparse):
+        summary = f"{robot}, reward 1 for every step beyond x = {reward.threshold:g}"
+    elif isinstance(reward, Delayed):
+        summary = f"{robot}, its reward summed and paid every {reward.delay} steps"
+    elif robot == "HumanoidStandup":
+        summary = "Humanoid stands up, dense reward"
+    # uniform steps in the authors' code: 10,000 for HalfCheetah and Ant, 1000 elsewhere
+    random_steps = 10_000 if robot in ("HalfCheetah", "Ant") else 1000
+    training = {"steps": steps, "random_steps": random_steps}
+    return Task(name, summary, host=functools.partial(make_mujoco, name), training=training, hyper={"beta": beta})
+
+
+_MILLION = 1_000_000
+_MUJOCO = (
+    _mujoco("SparseHalfCheetah", _MILLION, 0.02),
+    _mujoco("SparseHopper", _MILLION, 0.04),
+    _mujoco("SparseWalker2d", _MILLION, 0.02),
+    _mujoco("SparseAnt", 3 * _MILLION, 0.01),
+    _mujoco("DelayedHalfCheetah", 5 * _MILLION, 0.2),
+    _mujoco("DelayedHopper", 3 * _MILLION, 0.2),
+    _mujoco("DelayedWalker2d", 5 * _MILLION, 0.2),
+    _mujoco("DelayedAnt", 5 * _MILLION, 0.2),
+    _mujoco("HumanoidStandup", 10 * _MILLION, 1.0),
+    # the delayed tasks' beta, since the rewards are the same
+    _mujoco("HalfCheetah", _MILLION, 0.2),
+    _mujoco("Hopper", _MILLION, 0.2),
+    _mujoco("Walker2d", _MILLION, 0.2),
+    _mujoco("Ant", _MILLION, 0.2),
+)
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task(
+            name="maze",
+            summary="continuous four-room maze, no reward: how many of 9225 cells does an agent visit?",
+            device=_device("dac.envs.maze:FourRoomMaze"),
+            # Section 6.1 and Table D.1, Han & Sung 2021; evaluation tells nothing here, so it is rare
+            training={"steps": 300_000, "eval_every": 5000},
+            # without the clip DAC visits 1.28 times as many cells (results/README.md); the paper's is --clip 1
+            # two coordinates can be counted exactly, in the cells of the metric
+            hyper={"gamma": 0.999, "clip": float("inf"), "bonus_density": "histogram"},
+        ),
+        *_MUJOCO,
+        Task(
+            name="target",
+            summary="one-step probe with a known answer: see s, act s/2",
+            device=_device("dac.envs.probes:Target"),
+            training={"steps": 3000, "eval_every": 500, "eval_episodes": 20},
+            hyper={"beta": 0.01, "hidden": (32, 32), "batch_size": 64},
+        ),
+    )
+}
+
+
+def find_task(name: str) -> Task:
+    """Return the task of that name, `gym:ID` or `python:module:factory`, or raise an error that says what there is."""
+    if name in TASKS:
+        return TASKS[name]
+    prefix, _, rest = name.partition(":")
+    if prefix == "gym" and rest:
+        return _gymnasium(name, rest)
+    if prefix == "python" and rest:
+        return _gymnasium(name, _factory(rest))
+    close = _close(name)
+    hint = f"; did you mean {close}?" if close else ""
+    raise UsageError(f"unknown task {name!r}{hint} (accepted: {', '.join(TASKS)}, {', '.join(FORMS)})")
+
+
+FORMS = {
+    "gym:ID": "any Gymnasium environment with real-valued actions; gym:MODULE:ID imports the module that registers it",
+    "python:MODULE:FACTORY": "an environment of your own, made by a function or class of a module",
+}
+"""The names of tasks that are not in `TASKS`, as forms, and what they stand for."""
+
+
+def _close(name: str) -> str | None:
+    """Return the name that was probably meant: a task's, or the same name with the prefix it lacks."""
+    if re.search(r"-v\d+$", name):  # as every id of Gymnasium ends
+        return f"gym:{name}"
+    if re.fullmatch(r"[\w.]+:[\w.]+", name):
+        return f"python:{name}"
+    return next(iter(difflib.get_close_matches(name, TASKS, n=1)), None)
+
+
+FACTORIES: dict[str, Callable[[], Any]] = {}
+"""Environment factories given from Python in this process, by `module:name`."""
+
+
+def task_of(factory: Callable[[], Any]) -> str:
+    """Return the task name of a factory; another process can read a run of it if it can import that name."""
+    name = f"{factory.__module__}:{getattr(factory, '__qualname__', type(factory).__name__)}"
+    FACTORIES[name] = factory
+    return f"python:{name}"
+
+
+def _factory(name: str) -> Callable[[], Any]:
+    if name in FACTORIES:
+        return FACTORIES[name]
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"cannot import the environment factory {name!r}: {error}") from None
+    if not callable(found):
+        raise UsageError(f"{name!r} is not a function that makes an environment")
+    return found
+
+
+_FOUND: dict[str, tuple[str | Callable[[], Any], Task]] = {}
+"""Gymnasium tasks by name, each with the id or factory it was made of; a task remembers its spec."""
+
+
+def _gymnasium(name: str, env: str | Callable[[], Any]) -> Task:
+    """Return the task of an id or a factory, the same object every time."""
+    known, task = _FOUND.get(name, (None, None))
+    if task is None or (callable(env) and known is not env):  # another factory of the same name is another task
+        task = _make_gymnasium_task(name, env)
+        _FOUND[name] = env, task
+    return task
+
+
+def _make_gymnasium_task(name: str, env: str | Callable[[], Any]) -> Task:
+    def make(num: int, workers: int = 0) -> AbstractHostEnvs:
+        from dac.envs.gymnasium import make_gymnasium
+
+        # the loop checks what is finite: it knows to which member an environment belongs
+        return make_gymnasium(env, num, workers=workers, check_finite=False)
+
+    return Task(
+        name,
+        "a Gymnasium environment",
+        host=make,
+        takes_workers=True,
+        training={"steps": 100_000},
+        hyper={"beta": 0.2},  # a guess that suits rewards of the order of 1 per step, as SAC's customary temperature
+    )

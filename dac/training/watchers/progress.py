@@ -1,0 +1,68 @@
+"""A live progress bar in a terminal, a line now and then in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
+
+from dac.training.watchers import AbstractWatcher, Message, Position, Start
+
+
+class Remainder(ProgressColumn):
+    """The task's `text`, as much of it as the terminal has room for: the bar and the time left stay."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=False))  # what could be wrapped gives way first; the text itself is cut
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields["text"]), no_wrap=True, overflow="ellipsis")
+
+
+class ProgressBar(AbstractWatcher):
+    """Shows steps, agent-steps per second, time left and the latest evaluation of one run."""
+
+    def __init__(self, console: Console | None = None):
+        self._console = Console(file=sys.stderr) if console is None else console
+        self._live: Progress | None = None
+        self._steps = 0
+        self._last_line = time.monotonic()
+
+    def on_start(self, start: Start) -> None:
+        config, members = start.config, len(start.members)
+        label = f"{config.algorithm} on {config.task}, {members} member{'s' * (members > 1)}"
+        self._steps = config.training.steps
+        if self._console.is_terminal:
+            self._live = Progress(
+                BarColumn(20),
+                TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
+                TimeRemainingColumn(),
+                Remainder(),
+                console=self._console,
+            )
+            self._task = self._live.add_task("", total=self._steps, text="compiling")
+            self._live.start()
+            self.on_message(Message(label))
+        else:
+            self.on_message(Message(f"{label}: {self._steps:,} steps each"))
+
+    def on_message(self, message: Message) -> None:
+        style = "yellow" if message.warning and self._console.is_terminal else ""
+        self._console.print(Text(message.text, style=style), soft_wrap=self._live is None)
+
+    def on_progress(self, position: Position) -> None:
+        speed = "compiling" if position.rate is None else f"{position.rate:,.0f} agent-steps/s"
+        text = "  ".join(f"{name} {value:,.1f}" for name, value in position.shown.items())
+        if self._live is not None:
+            self._live.update(self._task, completed=position.step, text=f"{speed}  {text}")
+        elif time.monotonic() - self._last_line > 15 or position.step == self._steps:
+            self._last_line = time.monotonic()
+            self.on_message(Message(f"  {position.step:,}/{self._steps:,} steps  {speed}  {text}"))
+
+    def on_end(self, error: BaseException | None) -> None:
+        if self._live is not None:
+            self._live.stop()
