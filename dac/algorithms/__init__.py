@@ -16,9 +16,11 @@ from dac.algorithms.bonuses.maxent_state import StateEntropy as StateEntropy
 from dac.algorithms.bonuses.rnd import RandomNetworkDistillation as RandomNetworkDistillation
 from dac.algorithms.dac import DAC as DAC
 from dac.algorithms.dac_window import WithWindow as WithWindow
+from dac.algorithms.de_mme import DEMME as DEMME
 from dac.algorithms.fixed_sigma import FixedSigma as FixedSigma
 from dac.algorithms.metrics import METRICS as METRICS
 from dac.algorithms.metrics import WithMetrics as WithMetrics
+from dac.algorithms.mme import MME as MME
 from dac.algorithms.ppo import PPO as PPO
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
@@ -52,6 +54,8 @@ ALGORITHMS: dict[str, Entry] = {
     "sql": Entry(SoftQLearning),
     "ppo": Entry(PPO),
     "acktr": Entry(ACKTR),
+    "mme": Entry(MME),
+    "de-mme": Entry(DEMME),
 }
 BONUSES: dict[str, type[AbstractBonus]] = {
     "rnd": RandomNetworkDistillation,

@@ -37,12 +37,20 @@ def count(default: int, low: int = 1, high: int = 1_000_000) -> Any:
     return eqx.field(default=default, static=True, metadata={"low": low, "high": high})
 
 
-def number(default: float, low: float = -math.inf, high: float = math.inf, *, follows: str | None = None) -> Any:
+def number(
+    default: float,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    follows: str | None = None,
+    since: str | None = None,
+) -> Any:
     """A hyperparameter in [low, high]: a leaf, so it may differ per member of one compiled program.
 
-    With `follows`, it is the value of that training setting unless it is given.
+    With `follows`, it is the value of that training setting unless it is given. `since` is explained at
+    `RunConfig.fingerprint`.
     """
-    return eqx.field(default=default, metadata={"low": low, "high": high, "follows": follows})
+    return eqx.field(default=default, metadata={"low": low, "high": high, "follows": follows, "since": since})
 
 
 def choice(default: str, choices: Iterable[str], *, since: str | None = None) -> Any:

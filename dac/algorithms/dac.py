@@ -45,6 +45,8 @@ class DAC(AbstractActorCritic[State]):
     """Weight of the policy in the mixture whose entropy is maximised, 0 to 1. 1 is SAC."""
     beta: float = number(1.0, 1e-6)
     """Entropy coefficient; rewards are divided by it."""
+    value_entropy: float = number(1.0, since="0.2")
+    """Weight of the mixture's entropy in the value target: 0 for none, below 0 to seek states where it is low."""
     ratio_rate: float = number(1.0, 0, 100)
     """Adam's step size for the ratio network, in multiples of the others'."""
     clip: float = number(1.0, 0)
@@ -99,12 +101,12 @@ class DAC(AbstractActorCritic[State]):
 
         (loss_ratio, f_q), grad_ratio = gradient_with_values(ratio_loss)(state.ratio.model)
 
-        # value, Eq. C.1: Q plus the entropy of the mixture
+        # value, Eq. C.1: Q plus the entropy of the mixture, times its weight
         log_pi_q = jax.vmap(lambda o, a: state.policy.model(o).log_prob(a))(obs, action_q)
         at_pi = entropy.minus_log_mix(f_pi, log_pi, alpha)
         raw_at_q = entropy.minus_log_mix(f_q, log_pi_q, alpha)
         at_q = entropy.clip_q_term(raw_at_q, self.clip * batch.action.shape[-1])
-        target_v = entropy.value_target(q_pi, at_pi, at_q, alpha)
+        target_v = q_pi + entropy.value_reward(entropy.mixture_entropy(at_pi, at_q, alpha), self.value_entropy)
 
         def value_loss(value: StateValue):
             v = jax.vmap(value)(obs)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from dac.algorithms.actor_critic import AbstractActorCritic
 from dac.algorithms.base import number, static
 from dac.algorithms.parts.passive_ratio import watch_divergence
+from dac.core import entropy
 from dac.core.learner import Learner, gradient_with_values, moving_average
 from dac.core.networks import (
     ActionValue,
@@ -39,6 +40,8 @@ class SAC(AbstractActorCritic[State]):
 
     beta: float = number(1.0, 1e-6)
     """Entropy coefficient; rewards are divided by it."""
+    value_entropy: float = number(1.0, since="0.2")
+    """Weight of the policy's entropy in the value target: 0 for none, below 0 to seek states where it is low."""
     passive_ratio: bool = static(False)
     """Train a ratio network beside the rest, so that D_JS can be logged; it changes nothing else."""
 
@@ -65,8 +68,8 @@ class SAC(AbstractActorCritic[State]):
 
         (loss_pi, (action_pi, log_pi, q_pi)), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
 
-        # value: Q plus the entropy of the policy
-        target_v = q_pi - log_pi
+        # value: Q plus the entropy of the policy, times its weight
+        target_v = q_pi + entropy.value_reward(-log_pi, self.value_entropy)
 
         def value_loss(value: StateValue):
             v = jax.vmap(value)(obs)

@@ -12,7 +12,7 @@ which is the same function, but has no singular point: with m = alpha pi + (1 - 
 are finite for every alpha in [0, 1]. At alpha = 1 the first is exactly 0, so DAC *is* SAC there and no guard is
 needed; and the best f does not depend on alpha, so it need not be relearned while alpha adapts.
 
-Every function works elementwise on arrays; alpha may be a number or one value per state.
+Every function but `value_reward` works elementwise on arrays; alpha may be a number or one value per state.
 """
 
 from __future__ import annotations
@@ -95,9 +95,15 @@ def clip_q_term(minus_log_mix_at_q: Values, bound: Number) -> Values:
     return jnp.clip(minus_log_mix_at_q, -bound, bound)
 
 
-def value_target(q_value: Values, at_pi: Values, at_q: Values, alpha: Alpha) -> Values:
-    """Diverse state value: Q(s, a_pi) + H(m), with `at_q` already clipped. Eq. C.1, Han & Sung 2021."""
-    return q_value + mixture_entropy(at_pi, at_q, alpha)
+def value_reward(entropy: Float[Array, " batch"], weight: Number) -> Float[Array, " batch"]:
+    """What a value target is paid for the entropy of its state: weight times the entropy. Eq. C.1 has weight 1.
+
+    A negative weight leads to states of *low* entropy, which the policy has not learned about yet (max-min entropy, Han
+    & Sung, NeurIPS 2021). The entropies are then measured from the batch's largest, or from 0 if that is negative, so
+    that no state is paid less than nothing: |weight| (-entropy - min(0, min over the batch of -entropy)).
+    """
+    largest = jnp.maximum(jnp.max(entropy), 0)
+    return weight * (entropy - jnp.where(jnp.asarray(weight) < 0, largest, 0))
 
 
 def policy_objective(q_value: Values, f_pi: Values, log_pi: Values, alpha: Alpha) -> Values:

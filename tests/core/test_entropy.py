@@ -171,9 +171,22 @@ def test_value_target_by_hand():
     """Q = 3, alpha = 1/2, f_pi = 0 (so log pi/m = 0), log pi = -1, and a ring term of 9 clipped at 2."""
     at_pi = entropy.minus_log_mix(jnp.asarray(0.0), jnp.asarray(-1.0), 0.5)
     at_q = entropy.clip_q_term(jnp.asarray(9.0), 2.0)
-    assert float(entropy.value_target(jnp.asarray(3.0), at_pi, at_q, 0.5)) == pytest.approx(3 + 0.5 * 1 + 0.5 * 2)
+    paid = entropy.value_reward(jnp.array([entropy.mixture_entropy(at_pi, at_q, 0.5)]), 1.0)
+    assert 3 + float(paid[0]) == pytest.approx(3 + 0.5 * 1 + 0.5 * 2)
     assert float(entropy.clip_q_term(jnp.asarray(-9.0), 2.0)) == -2
     assert float(entropy.clip_q_term(jnp.asarray(9.0), jnp.inf)) == 9
+
+
+@pytest.mark.parametrize("shift", [0.0, -5.0, 5.0])
+def test_a_negative_weight_pays_for_low_entropy_and_never_takes(shift):
+    """The paper's form, |weight| (log pi - min(0, min over the batch of log pi)), written with log pi."""
+    log_pi = np.random.default_rng(0).normal(size=20) + shift
+    paid = entropy.value_reward(jnp.asarray(-log_pi), -0.7)
+    np.testing.assert_allclose(paid, 0.7 * (log_pi - min(0.0, log_pi.min())), rtol=1e-5, atol=1e-6)
+    assert (np.asarray(paid) >= 0).all()
+    assert np.argmax(paid) == np.argmax(log_pi)
+    np.testing.assert_array_equal(entropy.value_reward(jnp.asarray(-log_pi), 1.0), jnp.asarray(-log_pi))
+    np.testing.assert_array_equal(entropy.value_reward(jnp.asarray(-log_pi), 0.0), 0.0)
 
 
 def test_policy_objective_at_the_ends():
