@@ -1,5 +1,6 @@
 """What several tests use: a short schedule, a tiny agent, a run that breaks off, and whether there is OpenGL."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 from dac.algorithms import DAC
 from dac.core.schedule import Schedule
 from dac.rundir.writing import Recorder
+from dac.tasks import TASKS
 
 
 def schedule(steps=150, **changes):
@@ -26,6 +28,13 @@ def schedule(steps=150, **changes):
 
 def tiny(**changes):
     return DAC(hidden=(8, 8), batch_size=16, **changes)
+
+
+def shrink_maze(patch):
+    """Give the maze small networks by default, for tests that run the paper's own experiments on it."""
+    maze = TASKS["maze"]
+    small = dataclasses.replace(maze, hyper={**maze.hyper, "hidden": (16, 16), "batch_size": 32})
+    patch.setitem(TASKS, "maze", small)
 
 
 def interrupt_at(patch, step):

@@ -64,7 +64,7 @@ def reference_updates(algorithm, state, batches, keys):
             errors = [[q_value(nets, w, batch.obs[i], batch.action[i]) - targets[i] for i in range(n)] for w in (0, 1)]
             return sum(e**2 for e in errors[0]) / n + sum(e**2 for e in errors[1]) / n
 
-        gradient = jax.grad(critics_loss)(critics)
+        gradient = jax.jit(jax.grad(critics_loss))(critics)
         step, critics_moments = adam.update(gradient, critics_moments, critics)
         critics = optax.apply_updates(critics, step)
         if t % algorithm.policy_every:
@@ -74,7 +74,7 @@ def reference_updates(algorithm, state, batches, keys):
         def policy_loss(mlp, batch=batch, critics=critics, n=n):
             return -sum(q_value(critics, 0, batch.obs[i], act(mlp, batch.obs[i])) for i in range(n)) / n
 
-        step, actor_moments = adam.update(jax.grad(policy_loss)(actor), actor_moments, actor)
+        step, actor_moments = adam.update(jax.jit(jax.grad(policy_loss))(actor), actor_moments, actor)
         actor = optax.apply_updates(actor, step)
         mixed = [
             jax.tree.map(lambda new, old: algorithm.tau * new + (1 - algorithm.tau) * old, new, old)

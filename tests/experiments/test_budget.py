@@ -16,6 +16,7 @@ from dac.experiments.budget import Budget, Queue, order_by_value, what_fits
 from dac.experiments.paper import Experiment, Method
 from dac.experiments.reproduce import Reproduction, steps_made, train
 from dac.training.watchers import AbstractWatcher
+from tests.common import shrink_maze
 
 SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 200, "update_after": 20, "random_steps": 20, "eval_every": 20}
 NARROW, SHORT = SMALL | {"hidden": (8,)}, SMALL | {"steps": 60}
@@ -185,6 +186,8 @@ def test_nothing_fits(tmp_path, monkeypatch, capsys):
 
 def test_the_command_does_what_fits(tmp_path, monkeypatch, capsys):
     """Five populations of a hundredth of the maze; the estimates say that the two of RND and MaxEnt(State) fit."""
+
+    shrink_maze(monkeypatch)
 
     def estimate(jobs, runs):
         return [20.0 if {"RND", "MaxEnt(State)"} & set(job.methods) else 3600.0 for job in jobs], "as said"

@@ -35,7 +35,7 @@ from dac.experiments.report import _heat, _pack, result_table, verdicts, write_a
 from dac.rundir.writing import Recorder
 from dac.training.signals import Interrupted
 from dac.training.watchers import Message, Position, Start
-from tests.common import interrupt_at
+from tests.common import interrupt_at, shrink_maze
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"hidden": (8, 8), "batch_size": 16, "steps": 60, "update_after": 20, "random_steps": 20, "eval_every": 20}
@@ -553,8 +553,9 @@ def test_the_published_report_is_built_from_the_raw_data():
     assert published("maze", "SAC") is None
 
 
-def test_a_hundredth_of_the_maze(tmp_path, capsys):
+def test_a_hundredth_of_the_maze(tmp_path, capsys, monkeypatch):
     """`dac reproduce fig1-maze --scale 0.01`: every artefact, from nothing."""
+    shrink_maze(monkeypatch)
     arguments = ["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path)]
     assert main([*arguments, "--dry-run"]) == 0
     shown = capsys.readouterr().out
