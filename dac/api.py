@@ -14,7 +14,6 @@ from dac.config import resolve
 from dac.core.keys import INIT, stream
 from dac.core.population import each_member, stack_algorithms, stack_keys
 from dac.core.types import UsageError
-from dac.rundir.names import POLICY
 from dac.rundir.reading import RunDirectory
 from dac.rundir.weights import load_tree
 from dac.rundir.writing import choose_directory
@@ -39,7 +38,7 @@ class Run(RunDirectory):
             return algorithm.policy(algorithm.init(stream(key, INIT), spec))
 
         template = eqx.filter_eval_shape(each_member(fresh), algorithms, stack_keys(self.members))
-        return load_tree(self.directory / POLICY, template)
+        return load_tree(self.policy_file(), template)
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
         """Run fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""

@@ -14,12 +14,14 @@ import numpy as np
 from dac.api import Run
 from dac.core.population import pick
 from dac.core.types import UsageError, float_dtype
+from dac.rundir.names import METRICS
 
 
 def best_member(run: Run) -> int:
     """Return the member with the highest return in training; in a task without reward, the one with most visited cells.
 
-    A frozen member is chosen only where every member is frozen: it stopped learning on the way.
+    A frozen member is chosen only where every member is frozen: it stopped learning on the way. While a run is not
+    finished, its evaluations so far decide.
     """
 
     def score(index: int) -> tuple[bool, float, int]:
@@ -27,7 +29,16 @@ def best_member(run: Run) -> int:
         best = member["max_return"]  # null stands for NaN, a string for an infinite number
         return not member.get("frozen"), -math.inf if best is None else float(best), member.get("visited_cells", 0)
 
-    return max(range(len(run.members)), key=score)
+    def score_so_far(index: int) -> tuple[bool, float, float]:
+        frozen, returns, visited = (curves[name][:, index] if name in curves else () for name in columns)
+        best = np.fmax.reduce(returns, initial=-math.inf)
+        return not any(frozen[-1:]), float(best), max(visited, default=0)
+
+    if run.finished:
+        return max(range(len(run.members)), key=score)
+    columns = ("frozen", "return", "visited")
+    curves = run.metrics if (run.directory / METRICS).exists() else {}
+    return max(range(len(run.members)), key=score_so_far)
 
 
 def record_video(run: Run, path: Path, member: int | None = None, steps: int | None = None) -> tuple[int, float]:

@@ -57,7 +57,7 @@ class AbstractLoop(abc.ABC):
 
     def moment(self) -> Moment:
         """Copy the policies as they are now, for an evaluation that may run later."""
-        return Moment(copy(self.policies()), self.step)
+        return Moment(self.copy_policies(), self.step)
 
     def evaluate(self, episodes: int) -> Evaluation:
         """Run episodes without exploration; training is not touched."""
@@ -115,6 +115,10 @@ class AbstractLoop(abc.ABC):
     def policies(self) -> PyTree:
         """The policies, stacked over members."""
         return policies_of(self._algorithms, self.states)
+
+    def copy_policies(self) -> PyTree:
+        """Copy the policies, which then survive the next update."""
+        return copy(self.policies())
 
     @abc.abstractmethod
     def visited(self) -> np.ndarray | None:

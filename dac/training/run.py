@@ -181,6 +181,7 @@ class _Session:
         loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
         recorder.restore(checkpoint.notes, record)
         self.checkpointer = Checkpointer(recorder.directory, fingerprint, checkpoint)
+        recorder.write_policies(loop.policies())  # those on the disk may be of another checkpoint: the latest, if damaged
         self.say(f"continues at step {self.env_steps:,}")
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
@@ -298,7 +299,8 @@ class _Session:
         seconds = self.recorder.seconds + time.perf_counter() - self.started
         notes = self.recorder.notes() | {"health": self.loop.health.save(), "seconds": seconds}
         arrays = {RECORD + name: array for name, array in self.recorder.arrays().items()}
-        self.checkpointer.save(self.loop, notes, arrays)
+        policies = self.loop.copy_policies()
+        self.checkpointer.save(self.loop, notes, arrays, lambda: self.recorder.write_policies(policies))
         self.watchers.on_checkpoint(self.env_steps)
 
     def _save_early(self) -> None:
@@ -308,6 +310,8 @@ class _Session:
             self._save()
             self.checkpointer.wait()
             self._report_problems()
+        else:
+            self.recorder.write_policies(self.loop.policies())
 
     def _report_problems(self) -> None:
         while self.loop.health.news:
