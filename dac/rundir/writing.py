@@ -81,6 +81,8 @@ class Recorder:
         self.directory, self.config, self.members = directory, config, members
         self.best = np.full(len(members), -np.inf)
         self.last = np.full(len(members), np.nan)
+        self.last_step = 0
+        """Environment step of the latest evaluation in metrics.csv."""
         self.seconds = 0.0
         """Wall-clock time of the parts of this run before this one."""
         self.warnings: dict[str, str] = {}
@@ -137,7 +139,11 @@ class Recorder:
             self.best, self.last = np.array(notes["best"], float), np.array(notes["last"], float)
             self.seconds, self.warnings = notes["seconds"], dict(notes["warnings"])
             self._columns, self._snapshots = notes["columns"], dict(arrays)
-            self._count(path.read_bytes() if path.exists() else b"")
+            content = path.read_bytes() if path.exists() else b""
+            self._count(content)
+            if self._columns is not None:
+                latest = content.decode().splitlines()[-1].split(",")
+                self.last_step = int(latest[self._columns.index("step")])
 
     def warn(self, index: int, name: str, line: str) -> bool:
         """Record a warning, and return whether it is the first of its kind for this member."""
@@ -147,6 +153,7 @@ class Recorder:
         """Append the rows of an evaluation to metrics.csv, one per member."""
         self.last = np.array([row["return"] for row in rows], float)
         self.best = np.fmax(self.best, self.last)
+        self.last_step = int(rows[0]["step"])
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
         if self._columns is None:

@@ -69,14 +69,17 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
 
 
 def continue_run(directory: Path, steps: int | None, watchers: Sequence[AbstractWatcher]) -> RunDirectory:
-    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
+
+    These may be fewer than were asked for at first, but not fewer than the run has.
+    """
     found = RunDirectory(directory)
-    before = found.config.training.steps
+    before, last = found.config.training.steps, found.last_checkpoint()
     config = found.config if steps is None else with_steps(found.config, steps)
     if found.finished and config.training.steps <= before:
         raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
-    if config.training.steps < before:
-        raise UsageError(f"{directory} is to have {before} steps; --steps can only add to them, not {steps}")
+    if config.training.steps < last:
+        raise UsageError(f"{directory} is at step {last} already, its last checkpoint; --steps cannot be {steps}")
     return run(config, directory, watchers, resuming=True)
 
 
@@ -181,7 +184,7 @@ class _Session:
         loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
         recorder.restore(checkpoint.notes, record)
         self.checkpointer = Checkpointer(recorder.directory, fingerprint, checkpoint)
-        recorder.write_policies(loop.policies())  # those on the disk may be of another checkpoint: the latest, if damaged
+        recorder.write_policies(loop.policies())  # those on the disk may be of a later checkpoint that is damaged
         self.say(f"continues at step {self.env_steps:,}")
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
@@ -204,6 +207,7 @@ class _Session:
         if loop.step < loop.schedule.iterations:  # a watcher had seen enough
             self.say(f"stopped at step {self.env_steps:,}: {self.stop_reason}{self._hint()}")
             return RunDirectory(recorder.directory)
+        self._keep_visits()  # of a run that was cut to what it had, the last step was not known to be the last
         recorder.finish(
             Result(
                 steps=self.env_steps,
@@ -220,6 +224,8 @@ class _Session:
     def _train(self) -> None:
         loop, schedule = self.loop, self.loop.schedule
         save_every = math.ceil(self.config.training.checkpoint_every / schedule.envs)
+        if self._lacks_evaluation():
+            self._evaluate()
         while loop.step < schedule.iterations and self.stop_reason is None:
             # evaluations and checkpoints fall on multiples of their periods, and on the last step
             periods = [schedule.eval_iterations, *([save_every] if save_every else [])]
@@ -235,6 +241,12 @@ class _Session:
                 self._interrupted(self.signals.received)
         if loop.step < schedule.iterations:
             self._save_early()
+
+    def _lacks_evaluation(self) -> bool:
+        """Whether a run that resumes stands where there is an evaluation, and has none: it was to go further."""
+        loop, schedule = self.loop, self.loop.schedule
+        due = loop.step % schedule.eval_iterations == 0 or loop.step == schedule.iterations
+        return due and self.recorder.last_step < self.env_steps
 
     def _advance(self, until: int) -> None:
         loop, schedule = self.loop, self.loop.schedule
@@ -253,17 +265,20 @@ class _Session:
             self.loop.ask_to_stop()
 
     def _evaluate(self) -> None:
-        loop, recorder = self.loop, self.recorder
+        loop = self.loop
         metrics = loop.measure() if loop.step > loop.schedule.first_update else _blank(loop)
-        visits = loop.visits()
-        if visits is not None:
-            recorder.keep_visits(self.env_steps, visits)
+        self._keep_visits()
         self.waiting.append((loop.moment(), self._known_columns(metrics)))
         for (index, name), line in find_warnings(metrics, loop.members).items():
-            if recorder.warn(index, name, line):
+            if self.recorder.warn(index, name, line):
                 self.say(f"{line}, at step {self.env_steps}", warning=True)
         if len(self.waiting) >= loop.evaluations_at_once or loop.step == loop.schedule.iterations:
             self._run_episodes()
+
+    def _keep_visits(self) -> None:
+        visits = self.loop.visits()
+        if visits is not None:
+            self.recorder.keep_visits(self.env_steps, visits)
 
     def _known_columns(self, metrics: dict[str, np.ndarray]) -> list[Row]:
         """The rows of an evaluation at this step, until its episodes have been run without their returns."""

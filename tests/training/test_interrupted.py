@@ -1,5 +1,7 @@
 """An interrupted run can be used: its policies are those of its last checkpoint, and it may end where it stands."""
 
+import shutil
+
 import pytest
 
 import dac
@@ -52,3 +54,33 @@ def test_before_the_first_checkpoint_there_are_no_policies(tmp_path, capsys, mon
     assert best_member(run) == 0
     assert main(["evaluate", str(tmp_path / "run")]) == 2
     assert "has no policies yet: they are written with its first checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluated"),
+    [
+        (140, [50, 100, 140]),  # where it stands, which was no step of an evaluation
+        (180, [50, 100, 150, 180]),
+    ],
+)
+def test_a_run_can_be_made_shorter(interrupted, tmp_path, steps, evaluated):
+    """It is the run of so many steps, to the bit."""
+    shutil.copytree(interrupted, tmp_path / "run")
+    run = dac.resume(tmp_path / "run", steps)
+    assert run.finished
+    assert run.metrics["step"][:, 0].tolist() == evaluated
+    assert run.visits[f"visits_{steps}"].sum(axis=1).tolist() == [steps] * 3
+    whole = dac.train("dac", "maze", out=tmp_path / "w", **TINY, steps=steps, eval_every=50, checkpoint_every=70)
+    for name in ("metrics.csv", "policy.safetensors", "config.toml"):
+        assert (run.directory / name).read_bytes() == (whole.directory / name).read_bytes()
+    assert run.summary["members"] == whole.summary["members"]
+    longer = dac.resume(run.directory, 200)
+    assert longer.metrics["step"][:, 0].tolist() == ([50, 100, 150, 200] if steps == 140 else [*evaluated, 200])
+
+
+def test_no_step_is_taken_back(interrupted, capsys):
+    before = (interrupted / "config.toml").read_bytes()
+    assert main(["resume", str(interrupted), "--steps", "139"]) == 2
+    error = capsys.readouterr().err
+    assert error == f"dac: {interrupted} is at step 140 already, its last checkpoint; --steps cannot be 139\n"
+    assert (interrupted / "config.toml").read_bytes() == before
