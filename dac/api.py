@@ -16,7 +16,7 @@ from dac.core.population import each_member, stack_algorithms, stack_keys
 from dac.core.types import UsageError
 from dac.rundir.reading import RunDirectory
 from dac.rundir.weights import load_tree
-from dac.rundir.writing import choose_directory
+from dac.rundir.writing import check_new
 from dac.tasks import find_task, task_of
 from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
@@ -78,7 +78,8 @@ def train(
     name = task_of(task) if callable(task) else task
     file = None if config is None else Path(config)
     resolved = resolve(algorithm, name, seeds, settings, file)
-    directory = choose_directory(None if out is None else Path(out), resolved.task, resolved.algorithm)
+    directory = None if out is None else Path(out)
+    check_new(directory)
     enable_compilation_cache()
     return Run(run(resolved, directory, [Log(), *watchers]).directory)
 

@@ -39,7 +39,8 @@ class RunDirectory:
         """Return where the policies are, those of the last checkpoint while the run is not finished."""
         path = self.directory / POLICY
         if not path.is_file():
-            raise UsageError(f"{self.directory} has no policies yet: they are written with its first checkpoint")
+            more = "" if self.finished else "; a run writes its policies with its first checkpoint"
+            raise UsageError(f"no such file: {path}{more}")
         return path
 
     @property

@@ -6,10 +6,12 @@ import csv
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -30,16 +32,36 @@ from dac.rundir.weights import save_tree
 SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 2021
 
 
-def choose_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
-    """The directory for a new run: the one asked for, which must be empty or absent, or the next free number.
+RUNS = Path("runs")
+"""Where runs are put that were given no directory."""
 
-    It is created once everything else was found to be in order.
-    """
-    directory = _next_free(f"{task.replace(':', '-').replace('/', '-')}-{algorithm}") if wanted is None else wanted
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        more = f", or continue it with: dac resume {directory}" if (directory / CONFIG).is_file() else ""
+
+def check_new(directory: Path | None) -> None:
+    """Refuse a directory that was asked for, unless it is empty or absent; before anything costs time."""
+    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        more = f", or continue it with: {resume_command(directory)}" if (directory / CONFIG).is_file() else ""
         raise UsageError(f"{directory} exists already; give another --out, or remove it first{more}")
-    return directory
+
+
+def take_next_free(task: str, algorithm: str) -> Path:
+    """Create the directory of the next free number in `runs`; of several processes each gets its own."""
+    make_directory(RUNS)
+    stem = f"{task.replace(':', '-').replace('/', '-')}-{algorithm}"
+    for number in itertools.count(1):
+        directory = RUNS / f"{stem}-{number:03d}"
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot create {directory}: {error.strerror}") from None
+        return directory
+    raise AssertionError
+
+
+def resume_command(directory: Path) -> str:
+    """Return what continues a run, to be pasted into a shell."""
+    return shlex.join(["dac", "resume", str(directory)])
 
 
 def make_directory(directory: Path) -> None:
@@ -47,13 +69,6 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create {directory}: {error.strerror}") from None
-
-
-def _next_free(stem: str) -> Path:
-    number = 1
-    while (path := Path("runs") / f"{stem}-{number:03d}").exists():
-        number += 1
-    return path
 
 
 @dataclasses.dataclass(frozen=True)

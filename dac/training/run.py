@@ -19,7 +19,7 @@ from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore
 from dac.rundir.lock import Lock
 from dac.rundir.names import CONFIG
 from dac.rundir.reading import RunDirectory
-from dac.rundir.writing import Recorder, Result, make_directory
+from dac.rundir.writing import Recorder, Result, make_directory, resume_command, take_next_free
 from dac.tasks import find_task
 from dac.training.device import DeviceLoop
 from dac.training.evaluate import Evaluation as Episodes
@@ -84,15 +84,21 @@ def continue_run(directory: Path, steps: int | None, watchers: Sequence[Abstract
 
 
 def run(
-    config: RunConfig, directory: Path, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
+    config: RunConfig, wanted: Path | None, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
 ) -> RunDirectory:
-    """Train to the end, evaluating, recording and saving on the way."""
+    """Train to the end, evaluating, recording and saving on the way.
+
+    A new run is put into the directory that is wanted, or into the next free one of `runs`.
+    """
     started = time.perf_counter()
     keep_freed_memory()
     loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
     try:
-        make_directory(directory)
-        with Lock(directory):
+        if wanted is None:
+            directory = take_next_free(config.task, config.algorithm)
+        else:
+            make_directory(directory := wanted)
+        with _emptied(directory), Lock(directory):
             if not resuming and (directory / CONFIG).exists():
                 raise UsageError(f"{directory} exists already; give another --out, or remove it first")
             recorder = Recorder(directory, config, config.members())
@@ -109,6 +115,17 @@ def run(
                 return session.run()
     finally:
         loop.close()
+
+
+@contextlib.contextmanager
+def _emptied(directory: Path):
+    """Remove a directory that an error left empty: what cannot run leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # it holds something
+            directory.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -347,7 +364,7 @@ class _Session:
         self.checkpointer.wait()
         if self.checkpointer.last is None:
             return ""
-        return f"; the last checkpoint is {self._last()}, continue with: dac resume {self.recorder.directory}"
+        return f"; the last checkpoint is {self._last()}, continue with: {resume_command(self.recorder.directory)}"
 
 
 def _fill_in(rows: list[Row], episodes: Episodes) -> None:

@@ -53,7 +53,7 @@ def test_before_the_first_checkpoint_there_are_no_policies(tmp_path, capsys, mon
     assert find_frozen(run) == {}
     assert best_member(run) == 0
     assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "has no policies yet: they are written with its first checkpoint" in capsys.readouterr().err
+    assert "policy.safetensors; a run writes its policies with its first checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
