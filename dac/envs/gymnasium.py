@@ -507,8 +507,9 @@ class _Workers:
 
 def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
     """Answer requests in a worker process until the pipe is closed."""
-    # Ctrl-C is meant for the process that asks, which then closes this one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and the end of the terminal are meant for the process that asks, which then closes this one
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     rows = _Rows(block, check_finite)
     with contextlib.closing(rows), contextlib.suppress(EOFError, OSError):
         while True:
