@@ -8,6 +8,7 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         except UsageError as error:
+            if os.environ.get("DAC_DEBUG"):
+                traceback.print_exc()
             print(f"dac: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt as interruption:

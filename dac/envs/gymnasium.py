@@ -25,6 +25,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
 import multiprocessing
 import pickle
@@ -46,7 +47,7 @@ from jaxtyping import Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
-from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
+from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep, check_actions, check_count, check_seeds
 
 NO_LIMIT = 2**31 - 1
 """The horizon of an environment without a time limit."""
@@ -244,13 +245,13 @@ class _Single:
     """One environment, every answer of which is checked."""
 
     def __init__(self, make: MakeEnv, row: int, check_finite: bool):
-        self._where, self._check_finite = f"environment {row}", check_finite
+        self._row, self._check_finite = row, check_finite
         try:
             self.env = make()
         except Exception as error:
-            raise UsageError(f"{self._where} could not be made: {type(error).__name__}: {_line(error)}") from error
+            raise UsageError(f"environment {row} could not be made: {_describe(error)}") from error
         if not isinstance(self.env, gym.Env):
-            raise UsageError(f"{self._where} is not a gymnasium.Env; env returned {_line(repr(self.env))}")
+            raise UsageError(f"environment {row} is not a gymnasium.Env; env returned {_line(repr(self.env))}")
         try:
             self.layout = self._inspect(row)
         except BaseException:
@@ -272,7 +273,11 @@ class _Single:
     def step(self, action: Float32[np.ndarray, " action"]) -> tuple[np.ndarray, float, bool, bool, np.ndarray]:
         self._steps += 1
         when = f"step {self._steps}"
-        answer = self.env.step(self._rescale(action))
+        move = self._rescale(action)
+        try:
+            answer = self.env.step(move)
+        except Exception as error:
+            self._fail(when, _describe(error), error)
         if not isinstance(answer, tuple) or len(answer) != 5:
             self._fail(when, "step must return (obs, reward, terminated, truncated, info)")
         obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
@@ -283,7 +288,12 @@ class _Single:
         return next_obs, reward, terminated, truncated and not terminated, first
 
     def _begin(self, when: str, seed: int | None = None) -> Float32[np.ndarray, " obs"]:
-        answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        try:
+            answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        except Exception as error:
+            if isinstance(error, TypeError) and not _takes_seed(self.env.unwrapped.reset):
+                self._fail(when, "reset must take a seed: def reset(self, *, seed=None, options=None)", error)
+            self._fail(when, _describe(error), error)
         if not isinstance(answer, tuple) or len(answer) != 2:
             self._fail(when, "reset must return (obs, info)")
         return self._read(answer[0], when)
@@ -352,8 +362,17 @@ class _Single:
             self._fail(when, f"visit_cell() must return an index from 0 to {count - 1}, or -1; got {_line(repr(cell))}")
         return int(cell)
 
-    def _fail(self, when: str, what: str) -> NoReturn:
-        raise UsageError(f"{self._where}, {when}: {what}")
+    def _fail(self, when: str, what: str, cause: Exception | None = None) -> NoReturn:
+        raise EnvironmentFailure(f"environment {self._row}, {when}: {what}", self._row, when, what) from cause
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {_line(error)}" if str(error) else type(error).__name__
+
+
+def _takes_seed(reset: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(reset).parameters.values()
+    return any(parameter.name == "seed" or parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _find_horizon(env: gym.Env) -> int:
@@ -405,7 +424,7 @@ def _flatten(space: gym.Space, obs: Any, name: str) -> list[np.ndarray]:
     return [array.ravel()]
 
 
-class WorkerDied(UsageError, RuntimeError):
+class WorkerDied(EnvironmentFailure):
     """A worker process ended without an answer: its environment called exit, crashed, or was killed."""
 
 
@@ -415,6 +434,8 @@ class _Failure(NamedTuple):
     usage: bool
     message: str
     trace: str
+    details: tuple[int | None, str, str] | None = None
+    """Row, time and words of an `EnvironmentFailure`."""
 
 
 class _Workers:
@@ -485,10 +506,12 @@ class _Workers:
             raise
         for answer in answers:
             if isinstance(answer, _Failure):
-                if answer.usage:
-                    raise UsageError(answer.message)
                 error = RuntimeError(f"in a worker process: {answer.message}")
                 error.add_note(answer.trace)
+                if answer.details is not None:
+                    raise EnvironmentFailure(answer.message, *answer.details) from error
+                if answer.usage:
+                    raise UsageError(answer.message)
                 raise error
         return answers
 
@@ -518,6 +541,6 @@ def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
                 answer = getattr(rows, method)(argument)
             except Exception as error:
                 usage = isinstance(error, UsageError)
-                message = str(error) if usage else f"{type(error).__name__}: {_line(error)}"
-                answer = _Failure(usage, message, traceback.format_exc())
+                details = (error.row, error.when, error.what) if isinstance(error, EnvironmentFailure) else None
+                answer = _Failure(usage, str(error) if usage else _describe(error), traceback.format_exc(), details)
             pipe.send(answer)

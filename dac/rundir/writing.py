@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import subprocess
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +27,7 @@ from dac.config import RunConfig
 from dac.core.population import Member
 from dac.core.types import UsageError
 from dac.rundir.files import write_atomically
-from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
+from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, TRACEBACK, VISITS
 from dac.rundir.weights import save_tree
 
 SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 2021
@@ -147,7 +148,8 @@ class Recorder:
         try:
             if path.exists():
                 os.truncate(path, 0 if notes is None else notes["metrics"]["bytes"])
-            (self.directory / SUMMARY).unlink(missing_ok=True)
+            for name in (SUMMARY, TRACEBACK):
+                (self.directory / name).unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         if notes is not None:
@@ -191,6 +193,12 @@ class Recorder:
     def write_policies(self, policies: PyTree) -> None:
         """Write the policies of all members."""
         save_tree(self.directory / POLICY, policies)
+
+    def write_traceback(self, error: BaseException) -> Path:
+        """Write where an exception came from, for whoever wrote the environment, and return the file."""
+        path = self.directory / TRACEBACK
+        write_atomically(path, "".join(traceback.format_exception(error)).encode())
+        return path
 
     def finish(self, result: Result) -> None:
         """Write the visit counts and the summary, with which the run is complete."""

@@ -23,7 +23,7 @@ from dac.core.population import Member, each_member, stack_algorithms, stack_key
 from dac.core.schedule import Schedule
 from dac.core.trees import fill, name_leaves
 from dac.core.types import PRNGKey, float_dtype, row_size
-from dac.envs.host import AbstractHostEnvs, HostStep
+from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep
 from dac.training import host_programs as programs
 from dac.training.evaluate import Evaluation, Moment
 from dac.training.health import Health, OnNaN, copy
@@ -125,13 +125,26 @@ class HostLoop(AbstractLoop):
                 launched()
                 self._check_health()
                 down = np.nan_to_num(down)
-            now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
+            now = self._step_envs(down)
             if self._visits is not None:
                 self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
         finally:
             launched()  # nobody sees a loop of which another thread is about to change the state
         self._pack(down, now)
         self.step += 1
+
+    def _step_envs(self, actions: np.ndarray) -> HostStep:
+        try:
+            return self.envs.step(actions.reshape(-1, self.spec.action_size).astype(np.float32))
+        except EnvironmentFailure as failure:
+            # the update of this iteration is on its way, so the iteration counts; where it stands in the replay buffer,
+            # the transition before it will stand once more
+            self.step += 1
+            raise self._name(failure, self.step * self.schedule.envs) from failure.__cause__
+
+    def _name(self, failure: EnvironmentFailure, step: int) -> EnvironmentFailure:
+        when = f"reset after step {step:,}" if failure.when.startswith("reset") else f"step {step:,}"
+        return _name_member(failure, self.members, self.schedule.envs, "environment {}, " + when)
 
     def learn_only(self, iterations: int) -> None:
         """Make the updates of some iterations without an environment step, to measure what the device can do."""
@@ -280,7 +293,10 @@ class HostLoop(AbstractLoop):
 
     def _reset(self, step: int) -> np.ndarray:
         seeds = [env_seed(m.seed, RESET, step, env) for m in self.members for env in range(self.schedule.envs)]
-        return self._by_member(self.envs.reset(seeds))
+        try:
+            return self._by_member(self.envs.reset(seeds))
+        except EnvironmentFailure as failure:
+            raise self._name(failure, step * self.schedule.envs) from failure.__cause__
 
     def _by_member(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(len(self.members), self.schedule.envs, *values.shape[1:])
@@ -340,10 +356,31 @@ class _Kept:
             self._kept = None
 
 
+def _name_member(
+    failure: EnvironmentFailure, members: Sequence[Member], per_member: int, where: str
+) -> EnvironmentFailure:
+    """Say of which member an environment failed; `where` has a place for its number among the member's own."""
+    if failure.row is None:
+        return failure
+    index = failure.row // per_member % len(members)
+    whole = f"member {index} ({members[index].label()}), {where.format(failure.row % per_member)}: {failure.what}"
+    return EnvironmentFailure(whole, failure.row, failure.when, failure.what)
+
+
 def evaluate_on_host(
     envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
 ) -> list[Evaluation]:
     """Run episodes of every member at every moment, all stepped together, one per environment."""
+    try:
+        return _evaluate(envs, moments, members, episodes)
+    except EnvironmentFailure as failure:
+        where = "episode {} of an evaluation, " + failure.when
+        raise _name_member(failure, members, episodes, where) from failure.__cause__
+
+
+def _evaluate(
+    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
+) -> list[Evaluation]:
     shape = (len(moments) * len(members), episodes)
     steps = [moment.step for moment in moments]
     obs = envs.reset([env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])

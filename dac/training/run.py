@@ -15,6 +15,7 @@ import numpy as np
 
 from dac.config import RunConfig, with_steps
 from dac.core.types import EnvSpec, UsageError
+from dac.envs.host import EnvironmentFailure
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
 from dac.rundir.names import CONFIG
@@ -161,6 +162,8 @@ class _Session:
         """Why a watcher asked the run to stop, if one did."""
         self.waiting: list[tuple[Moment, list[Row]]] = []
         """Evaluations whose episodes are still to be run, with what is known of their rows."""
+        self.evaluations_fail = False
+        """Whether an environment failed in an evaluation, as it would again."""
 
     @property
     def env_steps(self) -> int:
@@ -212,6 +215,8 @@ class _Session:
     def run(self) -> RunDirectory:
         try:
             self._train()
+        except EnvironmentFailure as failure:
+            raise self._save_despite(failure) from failure.__cause__
         except UsageError as error:
             with contextlib.suppress(UsageError):
                 self._run_episodes()
@@ -317,8 +322,12 @@ class _Session:
         if not self.waiting:
             return
         moments, rows = zip(*self.waiting, strict=True)
+        try:
+            results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
+        except EnvironmentFailure:
+            self.evaluations_fail = True
+            raise
         self.waiting.clear()
-        results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
         for known, episodes in zip(rows, results, strict=True):
             _fill_in(known, episodes)
             evaluation = Evaluation(known[0]["step"], known)
@@ -344,6 +353,21 @@ class _Session:
             self._report_problems()
         else:
             self.recorder.write_policies(self.loop.policies())
+
+    def _save_despite(self, failure: EnvironmentFailure) -> EnvironmentFailure:
+        """Save a run whose environment failed, and return the failure with what to do about it."""
+        more = ""
+        with contextlib.suppress(UsageError):
+            if failure.__cause__ is not None:
+                more = f"; its traceback is in {self.recorder.write_traceback(failure.__cause__)}"
+            if not self.evaluations_fail:
+                self._run_episodes()
+            elif self.waiting[0][0].step == self.loop.step:
+                self.waiting.clear()  # it is made when the run resumes; earlier ones need the checkpoint before them
+        if not self.waiting:
+            with contextlib.suppress(UsageError):
+                self._save_early()
+        return EnvironmentFailure(f"{failure}{more}{self._hint()}", failure.row, failure.when, failure.what)
 
     def _report_problems(self) -> None:
         while self.loop.health.news:
