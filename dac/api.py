@@ -49,7 +49,8 @@ class Run(RunDirectory):
             return evaluate_on_device(task.device(), moment, stack_keys(self.members), episodes)
         envs = task.make_envs(len(self.members) * episodes, workers=self.config.training.workers)
         with contextlib.closing(envs):
-            return evaluate_on_host(envs, [moment], self.members, episodes)[0]
+            limit = self.config.training.eval_limit
+            return evaluate_on_host(envs, [moment], self.members, episodes, limit)[0]
 
     def resume(self, steps: int | None = None) -> Run:
         """Continue where the last checkpoint left it, to `steps` environment steps per member if given."""

@@ -92,6 +92,8 @@ class GymnasiumEnvs(AbstractHostEnvs):
         self.spec = EnvSpec(layout.obs_size, math.prod(layout.action_space.shape))
         self.horizon = layout.horizon
         self.cells = layout.cells
+        if layout.flattened:
+            self.notes = (f"observations are laid out flat, as {layout.obs_size} numbers: {layout.flattened}",)
         self._visited = np.full(self.num, -1, np.int64)
         self._begun = False
 
@@ -164,6 +166,8 @@ class _Layout:
     obs_size: int
     action_space: spaces.Box
     cells: tuple[int, ...] | None
+    flattened: str = dataclasses.field(compare=False)
+    """The observation space where it is not a vector already."""
     horizon: int = dataclasses.field(compare=False)
     row: int = dataclasses.field(compare=False)
 
@@ -251,7 +255,8 @@ class _Single:
         except Exception as error:
             raise UsageError(f"environment {row} could not be made: {_describe(error)}") from error
         if not isinstance(self.env, gym.Env):
-            raise UsageError(f"environment {row} is not a gymnasium.Env; env returned {_line(repr(self.env))}")
+            got = f"environment {row} is not a gymnasium.Env; env returned {_line(repr(self.env))}"
+            raise UsageError(got + _advise(self.env))
         try:
             self.layout = self._inspect(row)
         except BaseException:
@@ -279,7 +284,8 @@ class _Single:
         except Exception as error:
             self._fail(when, _describe(error), error)
         if not isinstance(answer, tuple) or len(answer) != 5:
-            self._fail(when, "step must return (obs, reward, terminated, truncated, info)")
+            got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
+            self._fail(when, f"step must return (obs, reward, terminated, truncated, info); got {got}")
         obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
         next_obs = self._read(obs, when)
         self.cell = self._find_cell(when)
@@ -295,18 +301,26 @@ class _Single:
                 self._fail(when, "reset must take a seed: def reset(self, *, seed=None, options=None)", error)
             self._fail(when, _describe(error), error)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            self._fail(when, "reset must return (obs, info)")
+            got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
+            self._fail(when, f"reset must return (obs, info); got {got}")
         return self._read(answer[0], when)
 
     def _inspect(self, row: int) -> _Layout:
         """Refuse an environment that cannot be trained on."""
         action_space = getattr(self.env, "action_space", None)
         if not isinstance(action_space, spaces.Box) or not np.issubdtype(action_space.dtype, np.floating):
+            if isinstance(action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+                advice = "; libraries for discrete actions are stable-baselines3 (DQN, PPO) and CleanRL"
+            else:
+                advice = "; gymnasium.wrappers.TransformAction can make one of it"
             raise UsageError(
-                f"actions must be real numbers, a Box of floats; the action space is {_line(action_space)}"
+                f"actions must be real numbers, a Box of floats; the action space is {_line(action_space)}{advice}"
             )
         if not (np.isfinite(action_space.low) & np.isfinite(action_space.high)).all():
-            raise UsageError(f"actions must have finite bounds; the action space is {_line(action_space)}")
+            raise UsageError(
+                f"actions must have finite bounds; the action space is {_line(action_space)} "
+                "(gymnasium.wrappers.TransformAction can give it some)"
+            )
         obs_size = _count_entries(getattr(self.env, "observation_space", None))
         if obs_size == 0 or math.prod(action_space.shape) == 0:
             raise UsageError(
@@ -321,7 +335,9 @@ class _Single:
                 raise UsageError(f"visit_grid must be a tuple of positive whole numbers; got {cells}")
             if not callable(getattr(inner, "visit_cell", None)):
                 raise UsageError(f"{_line(inner)} has a visit_grid and no method visit_cell()")
-        return _Layout(obs_size, action_space, cells, _find_horizon(self.env), row)
+        obs_space = self.env.observation_space
+        flat = isinstance(obs_space, spaces.Box) and len(obs_space.shape) < 2
+        return _Layout(obs_size, action_space, cells, "" if flat else _line(obs_space), _find_horizon(self.env), row)
 
     def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
         """Stretch an action from [-1, 1] over the bounds; -1 and 1 become exactly the bounds."""
@@ -366,6 +382,17 @@ class _Single:
         raise EnvironmentFailure(f"environment {self._row}, {when}: {what}", self._row, when, what) from cause
 
 
+def _advise(env: Any) -> str:
+    """Say what to do about an object that is not an environment of Gymnasium but of a kind that is known."""
+    if hasattr(env, "possible_agents") or hasattr(env, "agents"):
+        return "; it has several agents: wrap it as a gymnasium.Env that acts for one of them"
+    if any(part.__module__.split(".")[0] == "gym" for part in type(env).__mro__):
+        return "; it is of the old package gym: wrap it with shimmy.GymV26CompatibilityV0"
+    if hasattr(env, "reset") and hasattr(env, "step"):
+        return "; derive its class from gymnasium.Env"
+    return ""
+
+
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {_line(error)}" if str(error) else type(error).__name__
 
@@ -396,7 +423,10 @@ def _count_entries(space: Any) -> int:
             "(gymnasium.wrappers.FlattenObservation turns discrete ones into zeros and a one)"
         )
     if space.dtype == np.uint8 and len(space.shape) >= 2:
-        raise UsageError(f"images are not supported; the observation space is {_line(space)}")
+        raise UsageError(
+            f"images are not supported; the observation space is {_line(space)}; observe features instead, or take a "
+            "library with convolutional networks, such as stable-baselines3 (CnnPolicy)"
+        )
     return math.prod(space.shape)
 
 

@@ -51,6 +51,8 @@ class AbstractHostEnvs(abc.ABC):
     horizon: int
     cells: tuple[int, ...] | None
     """Shape of the grid in which visited states are counted, or None."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of how these environments are used."""
     supports_state: ClassVar[bool] = True
     """Whether `state` and `restore` work; where they do not, they raise."""
 

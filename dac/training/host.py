@@ -7,6 +7,7 @@ and the update runs while the environments step.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -36,8 +37,6 @@ CHECK_EVERY = 100
 """Iterations between looks at the health of the networks; observations and rewards are looked at in every one."""
 EVALUATIONS_AT_ONCE = 8
 """On an accelerator a step of an evaluation costs its latency: an episode of many policies is as long as of one."""
-LONGEST_EPISODE = 10_000
-"""An evaluation episode is cut here where the environment has no time limit of its own."""
 
 
 class HostLoop(AbstractLoop):
@@ -59,12 +58,15 @@ class HostLoop(AbstractLoop):
         host_replay: bool = False,
         on_nan: OnNaN = "freeze",
         launch_aside: bool | None = None,
+        eval_limit: int = 10_000,
     ):
         """Train on `envs`, or on new environments where none are given; those of evaluations are made when needed."""
         self.members, self.schedule = list(members), schedule
         self.step = 0
         self.envs = make_envs(len(members) * schedule.envs) if envs is None else envs
-        self.spec = self.envs.spec
+        self.spec, self.notes = self.envs.spec, self.envs.notes
+        self._eval_limit = eval_limit
+        self.cut_at = eval_limit if self.envs.horizon > eval_limit else None
         self._evaluation_envs = _Kept(make_envs)
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
@@ -134,6 +136,7 @@ class HostLoop(AbstractLoop):
         self.step += 1
 
     def _step_envs(self, actions: np.ndarray) -> HostStep:
+        start = time.perf_counter()
         try:
             return self.envs.step(actions.reshape(-1, self.spec.action_size).astype(np.float32))
         except EnvironmentFailure as failure:
@@ -141,6 +144,8 @@ class HostLoop(AbstractLoop):
             # the transition before it will stand once more
             self.step += 1
             raise self._name(failure, self.step * self.schedule.envs) from failure.__cause__
+        finally:
+            self.seconds_stepping += time.perf_counter() - start
 
     def _name(self, failure: EnvironmentFailure, step: int) -> EnvironmentFailure:
         when = f"reset after step {step:,}" if failure.when.startswith("reset") else f"step {step:,}"
@@ -303,7 +308,7 @@ class HostLoop(AbstractLoop):
 
     def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
         envs = self._evaluation_envs.of_size(len(moments) * len(self.members) * episodes)
-        return evaluate_on_host(envs, moments, self.members, episodes)
+        return evaluate_on_host(envs, moments, self.members, episodes, self._eval_limit)
 
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)
@@ -368,18 +373,21 @@ def _name_member(
 
 
 def evaluate_on_host(
-    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
+    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int, limit: int
 ) -> list[Evaluation]:
-    """Run episodes of every member at every moment, all stepped together, one per environment."""
+    """Run episodes of every member at every moment, all stepped together, one per environment.
+
+    Episodes are cut after `limit` steps.
+    """
     try:
-        return _evaluate(envs, moments, members, episodes)
+        return _evaluate(envs, moments, members, episodes, limit)
     except EnvironmentFailure as failure:
         where = "episode {} of an evaluation, " + failure.when
         raise _name_member(failure, members, episodes, where) from failure.__cause__
 
 
 def _evaluate(
-    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
+    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int, limit: int
 ) -> list[Evaluation]:
     shape = (len(moments) * len(members), episodes)
     steps = [moment.step for moment in moments]
@@ -388,7 +396,7 @@ def _evaluate(
     alive = np.ones(envs.num, bool)
     policies = _concatenate([moment.policies for moment in moments])
     keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
-    for t in range(min(envs.horizon, LONGEST_EPISODE)):
+    for t in range(min(envs.horizon, limit)):
         if not alive.any():
             break
         # what is not finite shows in the return; the other members' episodes go on

@@ -30,6 +30,12 @@ class AbstractLoop(abc.ABC):
     """Stacked over members, as all that follows."""
     _keys: Key[Array, " member"]
     health: Health
+    notes: Sequence[str] = ()
+    """What a person should know of the environments."""
+    cut_at: int | None = None
+    """Steps after which an evaluation cuts an episode that its environment would let go on."""
+    seconds_stepping: float = 0.0
+    """Time in which environments on the host were stepped."""
     stopping: bool = False
     """Whether `advance` is to return as soon as a step is complete."""
     evaluations_at_once: int = 1

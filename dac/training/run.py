@@ -15,7 +15,7 @@ import numpy as np
 
 from dac.config import RunConfig, with_steps
 from dac.core.types import EnvSpec, UsageError
-from dac.envs.host import EnvironmentFailure
+from dac.envs.host import EnvironmentFailure, usable_cores
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
 from dac.rundir.names import CONFIG
@@ -36,6 +36,8 @@ from dac.training.watchers.metrics import MetricsFile
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
 Row = dict[str, Any]
+SLOW_AFTER = 5.0
+"""Seconds of training after which it is judged whether the environments take most of the time."""
 
 
 def place_of(config: RunConfig, spec: EnvSpec | None = None) -> Place:
@@ -61,8 +63,8 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     try:
         place = place_of(config, envs.spec)
         memory = describe_replay(place, len(members), schedule, envs.spec)
-        host_replay = place == "host"
-        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, host_replay=host_replay, on_nan=on_nan)
+        more: Row = {"host_replay": place == "host", "on_nan": on_nan, "eval_limit": config.training.eval_limit}
+        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, **more)
     except BaseException:
         envs.close()
         raise
@@ -106,7 +108,8 @@ def run(
             everyone = Watchers([MetricsFile(recorder), *watchers])
             with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:
                 session = _Session(config, loop, recorder, everyone, signals, started)
-                session.say(memory)
+                for line in (memory, *loop.notes):
+                    session.say(line)
                 if resuming:
                     session.restore()
                 # only now: beside the summary of a shorter run, that of a longer one would make it look finished
@@ -162,6 +165,8 @@ class _Session:
         """Why a watcher asked the run to stop, if one did."""
         self.waiting: list[tuple[Moment, list[Row]]] = []
         """Evaluations whose episodes are still to be run, with what is known of their rows."""
+        self.told: set[str] = set()
+        """What was said and is not to be said again."""
         self.evaluations_fail = False
         """Whether an environment failed in an evaluation, as it would again."""
 
@@ -275,6 +280,7 @@ class _Session:
         while loop.step < until and not loop.stopping:
             self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
             self._report_problems()
+            self._tell_of_slow_envs()
             self._report_progress()
 
     def _report_progress(self) -> None:
@@ -328,12 +334,36 @@ class _Session:
             self.evaluations_fail = True
             raise
         self.waiting.clear()
+        self._tell_of_cut(results)
         for known, episodes in zip(rows, results, strict=True):
             _fill_in(known, episodes)
             evaluation = Evaluation(known[0]["step"], known)
             self.shown = {name: evaluation.mean(name) for name in ("return", "visited") if name in known[0]}
             self._heed(self.watchers.on_evaluation(evaluation))
         self._report_progress()
+
+    def _tell_of_cut(self, results: Sequence[Episodes]) -> None:
+        """Say once that episodes end where the environment would go on."""
+        cut, told = self.loop.cut_at, self.told
+        if cut is not None and "cut" not in told and any((episodes.lengths >= cut).any() for episodes in results):
+            told.add("cut")
+            self.say(
+                f"{self.config.task} has no time limit below {cut:,} steps, after which evaluations cut an episode "
+                "(the setting eval_limit)"
+            )
+
+    def _tell_of_slow_envs(self) -> None:
+        """Say once that worker processes would help, where most of the time goes into stepping environments in turn."""
+        loop, clock = self.loop, self.clock
+        if "slow" in self.told or clock.seconds < SLOW_AFTER or clock.stepping < clock.seconds / 2:
+            return
+        self.told.add("slow")
+        count = min(len(loop.members) * loop.schedule.envs, usable_cores())
+        if count > 1 and not self.config.training.workers and find_task(self.config.task).takes_workers:
+            self.say(
+                f"{clock.stepping / clock.seconds:.0%} of the time goes into stepping the environments one after the "
+                f"other; the setting workers spreads them over processes (--workers {count})"
+            )
 
     def _save(self) -> None:
         self._run_episodes()  # the record must be complete up to here
@@ -405,11 +435,14 @@ class Speedometer:
     def __init__(self, steps_per_iteration: int):
         self.steps_per_iteration = steps_per_iteration
         self.rate: float | None = None
+        self.seconds, self.stepping = 0.0, 0.0
+        """Time without compilation, and what of it went into stepping environments."""
         self._seen: set[tuple[int, bool]] = set()
-        self._steps, self._seconds = 0, 0.0
+        self._steps = 0
 
     def measure(self, loop: AbstractLoop, advance: Callable[[], None]) -> None:
         before, learning = loop.step, loop.step >= loop.schedule.first_update
+        stepping = loop.seconds_stepping
         start = time.perf_counter()
         advance()
         loop.wait()
@@ -417,8 +450,9 @@ class Speedometer:
         program = (loop.step - before, learning)
         if program in self._seen and learning:  # the first call of each program compiles it
             self._steps += loop.step - before
-            self._seconds += seconds
-            self.rate = self._steps * self.steps_per_iteration / self._seconds
+            self.seconds += seconds
+            self.stepping += loop.seconds_stepping - stepping
+            self.rate = self._steps * self.steps_per_iteration / self.seconds
         self._seen.add(program)
 
 
