@@ -5,3 +5,8 @@ from __future__ import annotations
 
 class UsageError(ValueError):
     """The caller asked for something that does not exist or cannot be; the message is one line."""
+
+
+def missing_extra(extra: str, what: str) -> UsageError:
+    """Return the error that names the extra of this package without which something cannot be done."""
+    return UsageError(f"{what} needs the extra {extra!r}: pip install 'diversity-actor-critic[{extra}]'")

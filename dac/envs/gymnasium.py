@@ -337,7 +337,7 @@ class _Single:
                 raise UsageError(f"{_line(inner)} has a visit_grid and no method visit_cell()")
         obs_space = self.env.observation_space
         flat = isinstance(obs_space, spaces.Box) and len(obs_space.shape) < 2
-        return _Layout(obs_size, action_space, cells, "" if flat else _line(obs_space), _find_horizon(self.env), row)
+        return _Layout(obs_size, action_space, cells, "" if flat else _line(obs_space), find_horizon(self.env), row)
 
     def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
         """Stretch an action from [-1, 1] over the bounds; -1 and 1 become exactly the bounds."""
@@ -402,7 +402,7 @@ def _takes_seed(reset: Callable[..., Any]) -> bool:
     return any(parameter.name == "seed" or parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def _find_horizon(env: gym.Env) -> int:
+def find_horizon(env: gym.Env) -> int:
     """Return the time limit, also of an environment that Gymnasium did not make and a wrapper limits."""
     limit = None if env.spec is None else env.spec.max_episode_steps
     while limit is None and isinstance(env, gym.Wrapper):

@@ -150,3 +150,35 @@ class FailsAtSeed(Plain):
         if self.np_random_seed == self.bad and self.time == 2:
             raise LookupError("too late")
         return super().step(action)
+
+
+class Drawn(DictObservations):
+    """Draws a bar as long as the time, on 33 x 47 pixels; its bounds are checked as those of `Asymmetric`."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - as Gymnasium has it
+    action_space = Asymmetric.action_space
+    limit = None
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        image = np.zeros((33, 47, 3), np.uint8)
+        image[:, : 1 + self.time % 46] = 255
+        return image
+
+
+class DrawnAsText(Drawn):
+    def render(self):
+        return "o--"
+
+
+def make_without_drawing():
+    return Drawn()
+
+
+def make_for_films(**keywords):
+    if keywords:
+        raise OSError("no display")
+    return Drawn()
