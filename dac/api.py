@@ -73,6 +73,8 @@ def train(
 
         run = dac.train("dac", "maze", seeds=range(5), alpha=[0.5, 1.0], steps=20_000)
 
+    `seeds=2` is the one seed 2; `seeds=range(2)` trains two members, of the seeds 0 and 1.
+
     The task is a name of `dac list tasks`, `gym:ID`, or a function that makes a Gymnasium environment. Watchers
     (`dac.training.watchers`) see the run while it goes on and may stop it; warnings go to the logger `dac`.
     """

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from dac._version import __version__
+from dac.cli.text import with_options
 from dac.core.errors import UsageError
 from dac.core.streams import lasting
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except UsageError as error:
             if os.environ.get("DAC_DEBUG"):
                 traceback.print_exc()
-            print(f"dac: {error}", file=sys.stderr)
+            print(f"dac: {with_options(str(error))}", file=sys.stderr)
             return 2
         except KeyboardInterrupt as interruption:
             print(f"dac: {interruption or 'interrupted'}", file=sys.stderr)

@@ -64,9 +64,9 @@ def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dat
 
 
 def owners_of(setting: str) -> list[str]:
-    """Return the algorithms that have a setting, or else the bonuses, as `--bonus NAME`."""
+    """Return the algorithms that have a setting, or else the bonuses that have it."""
     algorithms = [name for name in ALGORITHMS if setting in settings_of(name)]
-    return algorithms or [f"--bonus {name}" for name, bonus in BONUSES.items() if setting in fields_of(bonus)]
+    return algorithms or [f"`bonus={name}`" for name, bonus in BONUSES.items() if setting in fields_of(bonus)]
 
 
 def describe(owner: type) -> list[tuple[str, Any, str, bool]]:

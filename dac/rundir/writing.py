@@ -41,7 +41,7 @@ def check_new(directory: Path | None) -> None:
     """Refuse a directory that was asked for, unless it is empty or absent; before anything costs time."""
     if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         more = f", or continue it with: {resume_command(directory)}" if (directory / CONFIG).is_file() else ""
-        raise UsageError(f"{directory} exists already; give another --out, or remove it first{more}")
+        raise UsageError(f"{directory} exists already; give another `out=`, or remove it first{more}")
 
 
 def take_next_free(task: str, algorithm: str) -> Path:

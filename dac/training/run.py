@@ -80,9 +80,9 @@ def continue_run(directory: Path, steps: int | None, watchers: Sequence[Abstract
     before, last = found.config.training.steps, found.last_checkpoint()
     config = found.config if steps is None else with_steps(found.config, steps)
     if found.finished and config.training.steps <= before:
-        raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
+        raise UsageError(f"{directory} is finished, at {before} steps; give more with `steps=`")
     if config.training.steps < last:
-        raise UsageError(f"{directory} is at step {last} already, its last checkpoint; --steps cannot be {steps}")
+        raise UsageError(f"{directory} is at step {last} already, its last checkpoint; `steps=` cannot be {steps}")
     return run(config, directory, watchers, resuming=True)
 
 
@@ -103,7 +103,7 @@ def run(
             make_directory(directory := wanted)
         with _emptied(directory), Lock(directory):
             if not resuming and (directory / CONFIG).exists():
-                raise UsageError(f"{directory} exists already; give another --out, or remove it first")
+                raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
             recorder = Recorder(directory, config, config.members())
             everyone = Watchers([MetricsFile(recorder), *watchers])
             with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:

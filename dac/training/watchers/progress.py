@@ -34,8 +34,9 @@ class ProgressBar(AbstractWatcher):
         self._last_line = time.monotonic()
 
     def on_start(self, start: Start) -> None:
-        config, members = start.config, len(start.members)
-        label = f"{config.algorithm} on {config.task}, {members} member{'s' * (members > 1)}"
+        config, members = start.config, start.members
+        who = f"{len(members)} members" if len(members) > 1 else f"1 member ({members[0].label()})"
+        label = f"{config.algorithm} on {config.task}, {who}"
         self._steps = config.training.steps
         if self._console.is_terminal:
             self._live = Progress(
