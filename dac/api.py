@@ -14,10 +14,9 @@ from dac.config import resolve
 from dac.core.keys import INIT, stream
 from dac.core.population import each_member, stack_algorithms, stack_keys
 from dac.core.types import UsageError
-from dac.rundir.names import POLICY
 from dac.rundir.reading import RunDirectory
 from dac.rundir.weights import load_tree
-from dac.rundir.writing import choose_directory
+from dac.rundir.writing import check_new
 from dac.tasks import find_task, task_of
 from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
@@ -39,7 +38,7 @@ class Run(RunDirectory):
             return algorithm.policy(algorithm.init(stream(key, INIT), spec))
 
         template = eqx.filter_eval_shape(each_member(fresh), algorithms, stack_keys(self.members))
-        return load_tree(self.directory / POLICY, template)
+        return load_tree(self.policy_file(), template)
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
         """Run fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""
@@ -50,7 +49,8 @@ class Run(RunDirectory):
             return evaluate_on_device(task.device(), moment, stack_keys(self.members), episodes)
         envs = task.make_envs(len(self.members) * episodes, workers=self.config.training.workers)
         with contextlib.closing(envs):
-            return evaluate_on_host(envs, [moment], self.members, episodes)[0]
+            limit = self.config.training.eval_limit
+            return evaluate_on_host(envs, [moment], self.members, episodes, limit)[0]
 
     def resume(self, steps: int | None = None) -> Run:
         """Continue where the last checkpoint left it, to `steps` environment steps per member if given."""
@@ -73,13 +73,16 @@ def train(
 
         run = dac.train("dac", "maze", seeds=range(5), alpha=[0.5, 1.0], steps=20_000)
 
+    `seeds=2` is the one seed 2; `seeds=range(2)` trains two members, of the seeds 0 and 1.
+
     The task is a name of `dac list tasks`, `gym:ID`, or a function that makes a Gymnasium environment. Watchers
     (`dac.training.watchers`) see the run while it goes on and may stop it; warnings go to the logger `dac`.
     """
     name = task_of(task) if callable(task) else task
     file = None if config is None else Path(config)
     resolved = resolve(algorithm, name, seeds, settings, file)
-    directory = choose_directory(None if out is None else Path(out), resolved.task, resolved.algorithm)
+    directory = None if out is None else Path(out)
+    check_new(directory)
     enable_compilation_cache()
     return Run(run(resolved, directory, [Log(), *watchers]).directory)
 

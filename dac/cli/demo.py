@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from dac.cli.reproduce import reproduce
+from dac.cli.text import with_options
 from dac.core.types import UsageError
 from dac.experiments.paper import Experiment, Method
 
@@ -41,7 +42,7 @@ def main() -> int:
     try:
         (page,) = reproduce([experiment], options.out, command="make demo")
     except UsageError as error:
-        print(f"dac: {error}", file=sys.stderr)
+        print(f"dac: {with_options(str(error))}", file=sys.stderr)
         return 2
     with open(page.parent / "table.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):

@@ -12,6 +12,7 @@ from rich.table import Table
 from dac.api import Run
 from dac.cli.summary import find_frozen, print_frozen
 from dac.config.text import whole_number
+from dac.tasks import find_task
 from dac.training.compilation import enable_compilation_cache
 
 
@@ -36,5 +37,8 @@ def run(options: argparse.Namespace) -> int:
         cells += [("yes" if index in frozen else "no") for _ in mark]
         table.add_row(*cells, f"{returns.mean():.2f}", f"{returns.std():.2f}", f"{lengths.mean():.0f}")
     Console().print(table)
+    limit = run.config.training.eval_limit
+    if find_task(run.config.task).device is None and (result.lengths == limit).any():
+        print(f"episodes are cut after {limit:,} steps (the setting eval_limit of the run)")
     print_frozen(run, frozen, "; it was evaluated with its last good policy")
     return 0

@@ -8,11 +8,14 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from dac._version import __version__
+from dac.cli.text import with_options
 from dac.core.errors import UsageError
+from dac.core.streams import lasting
 
 COMMANDS = {
     "train": "train a population: seeds and lists of hyperparameters in one compiled program",
@@ -40,19 +43,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return 0 if all went well, or 2, with one line on stderr, if the request was wrong."""
+    """Run a command; return 0 if all went well, or 2, with one line on stderr, if the request was wrong.
+
+    That nobody reads what it prints, as in `dac train dac maze | head -1`, changes nothing.
+    """
     _import_from_here()
-    try:
-        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
-    except UsageError as error:
-        print(f"dac: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # `dac list tasks | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt as interruption:
-        print(f"dac: {interruption or 'interrupted'}", file=sys.stderr)
-        return getattr(interruption, "exit_code", 130)
+    with contextlib.redirect_stdout(lasting(sys.stdout)), contextlib.redirect_stderr(lasting(sys.stderr)):
+        try:
+            return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        except UsageError as error:
+            if os.environ.get("DAC_DEBUG"):
+                traceback.print_exc()
+            print(f"dac: {with_options(str(error))}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt as interruption:
+            print(f"dac: {interruption or 'interrupted'}", file=sys.stderr)
+            return getattr(interruption, "exit_code", 130)
+        finally:  # Python would do so at its end, and fail
+            sys.stdout.flush()
+            sys.stderr.flush()
 
 
 def _import_from_here() -> None:

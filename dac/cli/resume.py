@@ -18,7 +18,7 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     del arguments
     command.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     command.add_argument(
-        "--steps", type=whole_number, metavar="N", help="train to N environment steps per member instead"
+        "--steps", type=whole_number, metavar="N", help="end at N environment steps per member, earlier or later"
     )
     command.add_argument("--quiet", action="store_true", help="show no progress")
 

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dac.rundir.names import METRICS
 from dac.rundir.reading import RunDirectory
 
 
@@ -47,6 +48,8 @@ def find_frozen(run: RunDirectory) -> dict[int, str]:
     if run.finished:
         found = {index: member.get("frozen") for index, member in enumerate(run.summary["members"])}
         return {i: f"{failure['cause']}, found at step {failure['step']}" for i, failure in found.items() if failure}
+    if not (run.directory / METRICS).exists():  # interrupted before its first evaluation
+        return {}
     marks = run.metrics.get("frozen", np.zeros((0, len(run.members))))  # no summary yet, or no longer
     return {int(index): "see metrics.csv" for index in np.flatnonzero(marks[-1:].any(axis=0))}
 

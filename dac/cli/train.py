@@ -13,7 +13,7 @@ from dac.cli.summary import print_summary
 from dac.config import Training, describe, parse_text, read_toml, resolve
 from dac.config.schema import owners_of
 from dac.config.text import to_toml
-from dac.rundir.writing import choose_directory
+from dac.rundir.writing import check_new
 from dac.training.compilation import enable_compilation_cache
 from dac.training.run import run as train
 from dac.training.watchers.log import Log
@@ -87,9 +87,9 @@ def run(options: argparse.Namespace) -> int:
     known = isinstance(algorithm, str) and algorithm in ALGORITHMS
     settings = {name: parse_text(name, text, algorithm) for name, text in texts.items()} if known else {}
     config = resolve(algorithm, task, options.seeds, settings, options.config)
-    directory = choose_directory(options.out, config.task, config.algorithm)
+    check_new(options.out)
     enable_compilation_cache()
-    finished = train(config, directory, [Log() if options.quiet else ProgressBar()])
+    finished = train(config, options.out, [Log() if options.quiet else ProgressBar()])
     if not options.quiet:
         print_summary(finished)
     return 0

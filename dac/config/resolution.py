@@ -19,6 +19,9 @@ from dac.config.text import parse_seeds, read_toml
 from dac.core.types import UsageError
 from dac.tasks import find_task, preset
 
+ARGUMENTS = ("seeds", "out", "config")
+"""What `dac.train` takes beside settings, for someone who writes `seed=3`."""
+
 
 def resolve(
     algorithm: str | None = None,
@@ -56,7 +59,7 @@ def resolve(
             f"unknown algorithm {algorithm!r}{_close(algorithm, ALGORITHMS)} (accepted: {', '.join(ALGORITHMS)})"
         )
     if not isinstance(task, str):
-        raise UsageError(f"task must be a name, not {task!r}")
+        raise UsageError(f"task must be a name or a function that makes an environment, not {task!r}")
     find_task(task)
     if given.get("alpha") == "adapt":  # the paper's name for the state-dependent alpha
         del given["alpha"]
@@ -69,7 +72,7 @@ def resolve(
     for name in given:
         if name not in fields and name not in loop_fields:
             accepted, others = [*loop_fields, *fields], owners_of(name)
-            hint = f": it is a setting of {', '.join(others)}" if others else _close(name, accepted)
+            hint = f": it is a setting of {', '.join(others)}" if others else _close(name, [*accepted, *ARGUMENTS])
             raise UsageError(f"unknown setting {name!r} for {algorithm}{hint} (accepted: {', '.join(accepted)})")
     loop = {n: check(n, values.get(n, f.default), kind, f, sweep=False) for n, (kind, f) in loop_fields.items()}
     hyper = {}

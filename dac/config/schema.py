@@ -54,6 +54,8 @@ class Training:
     """Metrics measured at evaluations beside the algorithm's own, with commas between them."""
     workers: int = dataclasses.field(default=0, metadata={"low": 0, "high": 1024, "since": "0.2"})
     """Processes that step the environments of a Gymnasium task; 0 steps them in this process."""
+    eval_limit: int = dataclasses.field(default=10_000, metadata={"low": 1, "high": MAX_STEPS, "since": "0.2"})
+    """Steps after which an evaluation cuts an episode whose environment has no shorter time limit."""
 
 
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
@@ -62,9 +64,9 @@ def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dat
 
 
 def owners_of(setting: str) -> list[str]:
-    """Return the algorithms that have a setting, or else the bonuses, as `--bonus NAME`."""
+    """Return the algorithms that have a setting, or else the bonuses that have it."""
     algorithms = [name for name in ALGORITHMS if setting in settings_of(name)]
-    return algorithms or [f"--bonus {name}" for name, bonus in BONUSES.items() if setting in fields_of(bonus)]
+    return algorithms or [f"`bonus={name}`" for name, bonus in BONUSES.items() if setting in fields_of(bonus)]
 
 
 def describe(owner: type) -> list[tuple[str, Any, str, bool]]:

@@ -25,6 +25,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
 import multiprocessing
 import pickle
@@ -46,7 +47,7 @@ from jaxtyping import Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
-from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
+from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep, check_actions, check_count, check_seeds
 
 NO_LIMIT = 2**31 - 1
 """The horizon of an environment without a time limit."""
@@ -91,6 +92,8 @@ class GymnasiumEnvs(AbstractHostEnvs):
         self.spec = EnvSpec(layout.obs_size, math.prod(layout.action_space.shape))
         self.horizon = layout.horizon
         self.cells = layout.cells
+        if layout.flattened:
+            self.notes = (f"observations are laid out flat, as {layout.obs_size} numbers: {layout.flattened}",)
         self._visited = np.full(self.num, -1, np.int64)
         self._begun = False
 
@@ -163,6 +166,8 @@ class _Layout:
     obs_size: int
     action_space: spaces.Box
     cells: tuple[int, ...] | None
+    flattened: str = dataclasses.field(compare=False)
+    """The observation space where it is not a vector already."""
     horizon: int = dataclasses.field(compare=False)
     row: int = dataclasses.field(compare=False)
 
@@ -244,13 +249,14 @@ class _Single:
     """One environment, every answer of which is checked."""
 
     def __init__(self, make: MakeEnv, row: int, check_finite: bool):
-        self._where, self._check_finite = f"environment {row}", check_finite
+        self._row, self._check_finite = row, check_finite
         try:
             self.env = make()
         except Exception as error:
-            raise UsageError(f"{self._where} could not be made: {type(error).__name__}: {_line(error)}") from error
+            raise UsageError(f"environment {row} could not be made: {_describe(error)}") from error
         if not isinstance(self.env, gym.Env):
-            raise UsageError(f"{self._where} is not a gymnasium.Env; env returned {_line(repr(self.env))}")
+            got = f"environment {row} is not a gymnasium.Env; env returned {_line(repr(self.env))}"
+            raise UsageError(got + _advise(self.env))
         try:
             self.layout = self._inspect(row)
         except BaseException:
@@ -272,9 +278,14 @@ class _Single:
     def step(self, action: Float32[np.ndarray, " action"]) -> tuple[np.ndarray, float, bool, bool, np.ndarray]:
         self._steps += 1
         when = f"step {self._steps}"
-        answer = self.env.step(self._rescale(action))
+        move = self._rescale(action)
+        try:
+            answer = self.env.step(move)
+        except Exception as error:
+            self._fail(when, _describe(error), error)
         if not isinstance(answer, tuple) or len(answer) != 5:
-            self._fail(when, "step must return (obs, reward, terminated, truncated, info)")
+            got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
+            self._fail(when, f"step must return (obs, reward, terminated, truncated, info); got {got}")
         obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
         next_obs = self._read(obs, when)
         self.cell = self._find_cell(when)
@@ -283,20 +294,33 @@ class _Single:
         return next_obs, reward, terminated, truncated and not terminated, first
 
     def _begin(self, when: str, seed: int | None = None) -> Float32[np.ndarray, " obs"]:
-        answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        try:
+            answer = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        except Exception as error:
+            if isinstance(error, TypeError) and not _takes_seed(self.env.unwrapped.reset):
+                self._fail(when, "reset must take a seed: def reset(self, *, seed=None, options=None)", error)
+            self._fail(when, _describe(error), error)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            self._fail(when, "reset must return (obs, info)")
+            got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
+            self._fail(when, f"reset must return (obs, info); got {got}")
         return self._read(answer[0], when)
 
     def _inspect(self, row: int) -> _Layout:
         """Refuse an environment that cannot be trained on."""
         action_space = getattr(self.env, "action_space", None)
         if not isinstance(action_space, spaces.Box) or not np.issubdtype(action_space.dtype, np.floating):
+            if isinstance(action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+                advice = "; libraries for discrete actions are stable-baselines3 (DQN, PPO) and CleanRL"
+            else:
+                advice = "; gymnasium.wrappers.TransformAction can make one of it"
             raise UsageError(
-                f"actions must be real numbers, a Box of floats; the action space is {_line(action_space)}"
+                f"actions must be real numbers, a Box of floats; the action space is {_line(action_space)}{advice}"
             )
         if not (np.isfinite(action_space.low) & np.isfinite(action_space.high)).all():
-            raise UsageError(f"actions must have finite bounds; the action space is {_line(action_space)}")
+            raise UsageError(
+                f"actions must have finite bounds; the action space is {_line(action_space)} "
+                "(gymnasium.wrappers.TransformAction can give it some)"
+            )
         obs_size = _count_entries(getattr(self.env, "observation_space", None))
         if obs_size == 0 or math.prod(action_space.shape) == 0:
             raise UsageError(
@@ -311,7 +335,9 @@ class _Single:
                 raise UsageError(f"visit_grid must be a tuple of positive whole numbers; got {cells}")
             if not callable(getattr(inner, "visit_cell", None)):
                 raise UsageError(f"{_line(inner)} has a visit_grid and no method visit_cell()")
-        return _Layout(obs_size, action_space, cells, _find_horizon(self.env), row)
+        obs_space = self.env.observation_space
+        flat = isinstance(obs_space, spaces.Box) and len(obs_space.shape) < 2
+        return _Layout(obs_size, action_space, cells, "" if flat else _line(obs_space), find_horizon(self.env), row)
 
     def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
         """Stretch an action from [-1, 1] over the bounds; -1 and 1 become exactly the bounds."""
@@ -352,11 +378,31 @@ class _Single:
             self._fail(when, f"visit_cell() must return an index from 0 to {count - 1}, or -1; got {_line(repr(cell))}")
         return int(cell)
 
-    def _fail(self, when: str, what: str) -> NoReturn:
-        raise UsageError(f"{self._where}, {when}: {what}")
+    def _fail(self, when: str, what: str, cause: Exception | None = None) -> NoReturn:
+        raise EnvironmentFailure(f"environment {self._row}, {when}: {what}", self._row, when, what) from cause
 
 
-def _find_horizon(env: gym.Env) -> int:
+def _advise(env: Any) -> str:
+    """Say what to do about an object that is not an environment of Gymnasium but of a kind that is known."""
+    if hasattr(env, "possible_agents") or hasattr(env, "agents"):
+        return "; it has several agents: wrap it as a gymnasium.Env that acts for one of them"
+    if any(part.__module__.split(".")[0] == "gym" for part in type(env).__mro__):
+        return "; it is of the old package gym: wrap it with shimmy.GymV26CompatibilityV0"
+    if hasattr(env, "reset") and hasattr(env, "step"):
+        return "; derive its class from gymnasium.Env"
+    return ""
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {_line(error)}" if str(error) else type(error).__name__
+
+
+def _takes_seed(reset: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(reset).parameters.values()
+    return any(parameter.name == "seed" or parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def find_horizon(env: gym.Env) -> int:
     """Return the time limit, also of an environment that Gymnasium did not make and a wrapper limits."""
     limit = None if env.spec is None else env.spec.max_episode_steps
     while limit is None and isinstance(env, gym.Wrapper):
@@ -377,7 +423,10 @@ def _count_entries(space: Any) -> int:
             "(gymnasium.wrappers.FlattenObservation turns discrete ones into zeros and a one)"
         )
     if space.dtype == np.uint8 and len(space.shape) >= 2:
-        raise UsageError(f"images are not supported; the observation space is {_line(space)}")
+        raise UsageError(
+            f"images are not supported; the observation space is {_line(space)}; observe features instead, or take a "
+            "library with convolutional networks, such as stable-baselines3 (CnnPolicy)"
+        )
     return math.prod(space.shape)
 
 
@@ -405,7 +454,7 @@ def _flatten(space: gym.Space, obs: Any, name: str) -> list[np.ndarray]:
     return [array.ravel()]
 
 
-class WorkerDied(UsageError, RuntimeError):
+class WorkerDied(EnvironmentFailure):
     """A worker process ended without an answer: its environment called exit, crashed, or was killed."""
 
 
@@ -415,6 +464,8 @@ class _Failure(NamedTuple):
     usage: bool
     message: str
     trace: str
+    details: tuple[int | None, str, str] | None = None
+    """Row, time and words of an `EnvironmentFailure`."""
 
 
 class _Workers:
@@ -485,10 +536,12 @@ class _Workers:
             raise
         for answer in answers:
             if isinstance(answer, _Failure):
-                if answer.usage:
-                    raise UsageError(answer.message)
                 error = RuntimeError(f"in a worker process: {answer.message}")
                 error.add_note(answer.trace)
+                if answer.details is not None:
+                    raise EnvironmentFailure(answer.message, *answer.details) from error
+                if answer.usage:
+                    raise UsageError(answer.message)
                 raise error
         return answers
 
@@ -507,8 +560,9 @@ class _Workers:
 
 def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
     """Answer requests in a worker process until the pipe is closed."""
-    # Ctrl-C is meant for the process that asks, which then closes this one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and the end of the terminal are meant for the process that asks, which then closes this one
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     rows = _Rows(block, check_finite)
     with contextlib.closing(rows), contextlib.suppress(EOFError, OSError):
         while True:
@@ -517,6 +571,6 @@ def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
                 answer = getattr(rows, method)(argument)
             except Exception as error:
                 usage = isinstance(error, UsageError)
-                message = str(error) if usage else f"{type(error).__name__}: {_line(error)}"
-                answer = _Failure(usage, message, traceback.format_exc())
+                details = (error.row, error.when, error.what) if isinstance(error, EnvironmentFailure) else None
+                answer = _Failure(usage, str(error) if usage else _describe(error), traceback.format_exc(), details)
             pipe.send(answer)

@@ -34,6 +34,15 @@ class HostStep(NamedTuple):
     """Equal to `next_obs` unless the episode ended; then the first observation of the next one."""
 
 
+class EnvironmentFailure(UsageError, RuntimeError):
+    """An environment raised an exception, which is the cause of this one, or gave an answer that cannot be used."""
+
+    def __init__(self, message: str, row: int | None = None, when: str = "", what: str = ""):
+        super().__init__(message)
+        self.row, self.when, self.what = row, when, what
+        """Which environment it was, if that is known, in which step of its episode, and what happened."""
+
+
 class AbstractHostEnvs(abc.ABC):
     """Several environments of one kind, stepped together."""
 
@@ -42,6 +51,8 @@ class AbstractHostEnvs(abc.ABC):
     horizon: int
     cells: tuple[int, ...] | None
     """Shape of the grid in which visited states are counted, or None."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of how these environments are used."""
     supports_state: ClassVar[bool] = True
     """Whether `state` and `restore` work; where they do not, they raise."""
 

@@ -141,7 +141,7 @@ class _Worker:
         except (EOFError, OSError):  # the second where it died in the middle of a message
             self._process.join()
         code = self._process.exitcode
-        early = self._asked and code == -signal.SIGTERM  # before it had anything to save
+        early = self._asked and code in (-signal.SIGTERM, -signal.SIGHUP)  # before it had anything to save
         if self.failure is None and not self._ended and not early:
             self.failure = f"the process of {self._job.directory} ended with code {code}"
         return None

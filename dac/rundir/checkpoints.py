@@ -96,8 +96,17 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._problem: str | None = None
 
-    def save(self, loop: Saveable, notes: Mapping[str, Any], more: Mapping[str, np.ndarray]) -> None:
-        """Copy what there is to save and have it written; waits only for the checkpoint before."""
+    def save(
+        self,
+        loop: Saveable,
+        notes: Mapping[str, Any],
+        more: Mapping[str, np.ndarray],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Copy what there is to save and have it written; waits only for the checkpoint before.
+
+        `then` is called in the same thread once the checkpoint is whole, for what belongs to it.
+        """
         self.wait()
         step, stored, capacity = loop.step, loop.stored, loop.capacity
         oldest = max(0, stored - capacity)
@@ -109,6 +118,8 @@ class Checkpointer:
         def write() -> None:
             try:
                 self._write(step, arrays, rows, start, stored, pieces, notes)
+                if then is not None:
+                    then()
             except UsageError as error:
                 self._problem = str(error)
             except Exception as error:  # a thread's exception would be lost

@@ -11,7 +11,7 @@ import numpy as np
 
 from dac.config import RunConfig, resolve
 from dac.core.types import UsageError
-from dac.rundir.names import CONFIG, METRICS, SUMMARY, VISITS
+from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
 
 
 class RunDirectory:
@@ -34,6 +34,14 @@ class RunDirectory:
         """Environment steps per member at the latest checkpoint, 0 if there is none; it is not opened."""
         steps = [int(path.stem.removeprefix("step-")) for path in self.directory.glob("checkpoint/step-*.json")]
         return max(steps, default=0) * self.config.training.envs
+
+    def policy_file(self) -> Path:
+        """Return where the policies are, those of the last checkpoint while the run is not finished."""
+        path = self.directory / POLICY
+        if not path.is_file():
+            more = "" if self.finished else "; a run writes its policies with its first checkpoint"
+            raise UsageError(f"no such file: {path}{more}")
+        return path
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -6,11 +6,14 @@ import csv
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
 import platform
+import shlex
 import subprocess
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -24,22 +27,42 @@ from dac.config import RunConfig
 from dac.core.population import Member
 from dac.core.types import UsageError
 from dac.rundir.files import write_atomically
-from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
+from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, TRACEBACK, VISITS
 from dac.rundir.weights import save_tree
 
 SNAPSHOTS = (5_000, 50_000, 300_000)  # the histograms of Fig. 1, Han & Sung 2021
 
 
-def choose_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
-    """The directory for a new run: the one asked for, which must be empty or absent, or the next free number.
+RUNS = Path("runs")
+"""Where runs are put that were given no directory."""
 
-    It is created once everything else was found to be in order.
-    """
-    directory = _next_free(f"{task.replace(':', '-').replace('/', '-')}-{algorithm}") if wanted is None else wanted
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        more = f", or continue it with: dac resume {directory}" if (directory / CONFIG).is_file() else ""
-        raise UsageError(f"{directory} exists already; give another --out, or remove it first{more}")
-    return directory
+
+def check_new(directory: Path | None) -> None:
+    """Refuse a directory that was asked for, unless it is empty or absent; before anything costs time."""
+    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        more = f", or continue it with: {resume_command(directory)}" if (directory / CONFIG).is_file() else ""
+        raise UsageError(f"{directory} exists already; give another `out=`, or remove it first{more}")
+
+
+def take_next_free(task: str, algorithm: str) -> Path:
+    """Create the directory of the next free number in `runs`; of several processes each gets its own."""
+    make_directory(RUNS)
+    stem = f"{task.replace(':', '-').replace('/', '-')}-{algorithm}"
+    for number in itertools.count(1):
+        directory = RUNS / f"{stem}-{number:03d}"
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot create {directory}: {error.strerror}") from None
+        return directory
+    raise AssertionError
+
+
+def resume_command(directory: Path) -> str:
+    """Return what continues a run, to be pasted into a shell."""
+    return shlex.join(["dac", "resume", str(directory)])
 
 
 def make_directory(directory: Path) -> None:
@@ -47,13 +70,6 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create {directory}: {error.strerror}") from None
-
-
-def _next_free(stem: str) -> Path:
-    number = 1
-    while (path := Path("runs") / f"{stem}-{number:03d}").exists():
-        number += 1
-    return path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +97,8 @@ class Recorder:
         self.directory, self.config, self.members = directory, config, members
         self.best = np.full(len(members), -np.inf)
         self.last = np.full(len(members), np.nan)
+        self.last_step = 0
+        """Environment step of the latest evaluation in metrics.csv."""
         self.seconds = 0.0
         """Wall-clock time of the parts of this run before this one."""
         self.warnings: dict[str, str] = {}
@@ -130,14 +148,19 @@ class Recorder:
         try:
             if path.exists():
                 os.truncate(path, 0 if notes is None else notes["metrics"]["bytes"])
-            (self.directory / SUMMARY).unlink(missing_ok=True)
+            for name in (SUMMARY, TRACEBACK):
+                (self.directory / name).unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         if notes is not None:
             self.best, self.last = np.array(notes["best"], float), np.array(notes["last"], float)
             self.seconds, self.warnings = notes["seconds"], dict(notes["warnings"])
             self._columns, self._snapshots = notes["columns"], dict(arrays)
-            self._count(path.read_bytes() if path.exists() else b"")
+            content = path.read_bytes() if path.exists() else b""
+            self._count(content)
+            if self._columns is not None:
+                latest = content.decode().splitlines()[-1].split(",")
+                self.last_step = int(latest[self._columns.index("step")])
 
     def warn(self, index: int, name: str, line: str) -> bool:
         """Record a warning, and return whether it is the first of its kind for this member."""
@@ -147,6 +170,7 @@ class Recorder:
         """Append the rows of an evaluation to metrics.csv, one per member."""
         self.last = np.array([row["return"] for row in rows], float)
         self.best = np.fmax(self.best, self.last)
+        self.last_step = int(rows[0]["step"])
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
         if self._columns is None:
@@ -169,6 +193,12 @@ class Recorder:
     def write_policies(self, policies: PyTree) -> None:
         """Write the policies of all members."""
         save_tree(self.directory / POLICY, policies)
+
+    def write_traceback(self, error: BaseException) -> Path:
+        """Write where an exception came from, for whoever wrote the environment, and return the file."""
+        path = self.directory / TRACEBACK
+        write_atomically(path, "".join(traceback.format_exception(error)).encode())
+        return path
 
     def finish(self, result: Result) -> None:
         """Write the visit counts and the summary, with which the run is complete."""

@@ -4,5 +4,6 @@ from dac.tasks.presets import preset as preset
 from dac.tasks.registry import FORMS as FORMS
 from dac.tasks.registry import TASKS as TASKS
 from dac.tasks.registry import Task as Task
+from dac.tasks.registry import find_factory as find_factory
 from dac.tasks.registry import find_task as find_task
 from dac.tasks.registry import task_of as task_of

@@ -136,7 +136,7 @@ def find_task(name: str) -> Task:
     if prefix == "gym" and rest:
         return _gymnasium(name, rest)
     if prefix == "python" and rest:
-        return _gymnasium(name, _factory(rest))
+        return _gymnasium(name, find_factory(rest))
     close = _close(name)
     hint = f"; did you mean {close}?" if close else ""
     raise UsageError(f"unknown task {name!r}{hint} (accepted: {', '.join(TASKS)}, {', '.join(FORMS)})")
@@ -169,7 +169,8 @@ def task_of(factory: Callable[[], Any]) -> str:
     return f"python:{name}"
 
 
-def _factory(name: str) -> Callable[[], Any]:
+def find_factory(name: str) -> Callable[..., Any]:
+    """Return the function `module:name` that makes environments: one given in this process, or an imported one."""
     if name in FACTORIES:
         return FACTORIES[name]
     module, _, attribute = name.partition(":")
@@ -178,6 +179,11 @@ def _factory(name: str) -> Callable[[], Any]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
+        if module == "__main__" or "<" in attribute:  # <lambda>, <locals>
+            raise UsageError(
+                f"the environment factory {name!r} was defined in a script, a notebook or a function, where only that "
+                "process finds it: call dac.resume or dac.load there, and put it into a module for the next run"
+            ) from None
         raise UsageError(f"cannot import the environment factory {name!r}: {error}") from None
     if not callable(found):
         raise UsageError(f"{name!r} is not a function that makes an environment")

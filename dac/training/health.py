@@ -51,7 +51,7 @@ class Health:
         """Freeze a member, or raise an error if the run is to stop at the first failure or no member is left."""
         line = f"member {index} ({self.members[index].label()}): {cause}, found at step {step}"
         if self.on_nan == "stop":
-            raise UsageError(f"{line}; --on-nan freeze would go on without it")
+            raise UsageError(f"{line}; `on_nan=freeze` would go on without it")
         self.failures[index] = Failure(step, cause)
         self.mask = jnp.asarray(self.frozen)
         self.news.append(f"{line}; it is frozen at its last good state, the others go on")

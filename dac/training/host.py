@@ -7,6 +7,7 @@ and the update runs while the environments step.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,7 +24,7 @@ from dac.core.population import Member, each_member, stack_algorithms, stack_key
 from dac.core.schedule import Schedule
 from dac.core.trees import fill, name_leaves
 from dac.core.types import PRNGKey, float_dtype, row_size
-from dac.envs.host import AbstractHostEnvs, HostStep
+from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep
 from dac.training import host_programs as programs
 from dac.training.evaluate import Evaluation, Moment
 from dac.training.health import Health, OnNaN, copy
@@ -36,8 +37,6 @@ CHECK_EVERY = 100
 """Iterations between looks at the health of the networks; observations and rewards are looked at in every one."""
 EVALUATIONS_AT_ONCE = 8
 """On an accelerator a step of an evaluation costs its latency: an episode of many policies is as long as of one."""
-LONGEST_EPISODE = 10_000
-"""An evaluation episode is cut here where the environment has no time limit of its own."""
 
 
 class HostLoop(AbstractLoop):
@@ -59,12 +58,15 @@ class HostLoop(AbstractLoop):
         host_replay: bool = False,
         on_nan: OnNaN = "freeze",
         launch_aside: bool | None = None,
+        eval_limit: int = 10_000,
     ):
         """Train on `envs`, or on new environments where none are given; those of evaluations are made when needed."""
         self.members, self.schedule = list(members), schedule
         self.step = 0
         self.envs = make_envs(len(members) * schedule.envs) if envs is None else envs
-        self.spec = self.envs.spec
+        self.spec, self.notes = self.envs.spec, self.envs.notes
+        self._eval_limit = eval_limit
+        self.cut_at = eval_limit if self.envs.horizon > eval_limit else None
         self._evaluation_envs = _Kept(make_envs)
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
@@ -125,13 +127,29 @@ class HostLoop(AbstractLoop):
                 launched()
                 self._check_health()
                 down = np.nan_to_num(down)
-            now = self.envs.step(down.reshape(-1, self.spec.action_size).astype(np.float32))
+            now = self._step_envs(down)
             if self._visits is not None:
                 self._visits.add(self._by_member(self.envs.visited_cells()), (self.step + 1) * self.schedule.envs)
         finally:
             launched()  # nobody sees a loop of which another thread is about to change the state
         self._pack(down, now)
         self.step += 1
+
+    def _step_envs(self, actions: np.ndarray) -> HostStep:
+        start = time.perf_counter()
+        try:
+            return self.envs.step(actions.reshape(-1, self.spec.action_size).astype(np.float32))
+        except EnvironmentFailure as failure:
+            # the update of this iteration is on its way, so the iteration counts; where it stands in the replay buffer,
+            # the transition before it will stand once more
+            self.step += 1
+            raise self._name(failure, self.step * self.schedule.envs) from failure.__cause__
+        finally:
+            self.seconds_stepping += time.perf_counter() - start
+
+    def _name(self, failure: EnvironmentFailure, step: int) -> EnvironmentFailure:
+        when = f"reset after step {step:,}" if failure.when.startswith("reset") else f"step {step:,}"
+        return _name_member(failure, self.members, self.schedule.envs, "environment {}, " + when)
 
     def learn_only(self, iterations: int) -> None:
         """Make the updates of some iterations without an environment step, to measure what the device can do."""
@@ -280,14 +298,17 @@ class HostLoop(AbstractLoop):
 
     def _reset(self, step: int) -> np.ndarray:
         seeds = [env_seed(m.seed, RESET, step, env) for m in self.members for env in range(self.schedule.envs)]
-        return self._by_member(self.envs.reset(seeds))
+        try:
+            return self._by_member(self.envs.reset(seeds))
+        except EnvironmentFailure as failure:
+            raise self._name(failure, step * self.schedule.envs) from failure.__cause__
 
     def _by_member(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(len(self.members), self.schedule.envs, *values.shape[1:])
 
     def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
         envs = self._evaluation_envs.of_size(len(moments) * len(self.members) * episodes)
-        return evaluate_on_host(envs, moments, self.members, episodes)
+        return evaluate_on_host(envs, moments, self.members, episodes, self._eval_limit)
 
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)
@@ -340,10 +361,34 @@ class _Kept:
             self._kept = None
 
 
+def _name_member(
+    failure: EnvironmentFailure, members: Sequence[Member], per_member: int, where: str
+) -> EnvironmentFailure:
+    """Say of which member an environment failed; `where` has a place for its number among the member's own."""
+    if failure.row is None:
+        return failure
+    index = failure.row // per_member % len(members)
+    whole = f"member {index} ({members[index].label()}), {where.format(failure.row % per_member)}: {failure.what}"
+    return EnvironmentFailure(whole, failure.row, failure.when, failure.what)
+
+
 def evaluate_on_host(
-    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int
+    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int, limit: int
 ) -> list[Evaluation]:
-    """Run episodes of every member at every moment, all stepped together, one per environment."""
+    """Run episodes of every member at every moment, all stepped together, one per environment.
+
+    Episodes are cut after `limit` steps.
+    """
+    try:
+        return _evaluate(envs, moments, members, episodes, limit)
+    except EnvironmentFailure as failure:
+        where = "episode {} of an evaluation, " + failure.when
+        raise _name_member(failure, members, episodes, where) from failure.__cause__
+
+
+def _evaluate(
+    envs: AbstractHostEnvs, moments: Sequence[Moment], members: Sequence[Member], episodes: int, limit: int
+) -> list[Evaluation]:
     shape = (len(moments) * len(members), episodes)
     steps = [moment.step for moment in moments]
     obs = envs.reset([env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])
@@ -351,7 +396,7 @@ def evaluate_on_host(
     alive = np.ones(envs.num, bool)
     policies = _concatenate([moment.policies for moment in moments])
     keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
-    for t in range(min(envs.horizon, LONGEST_EPISODE)):
+    for t in range(min(envs.horizon, limit)):
         if not alive.any():
             break
         # what is not finite shows in the return; the other members' episodes go on

@@ -30,6 +30,12 @@ class AbstractLoop(abc.ABC):
     """Stacked over members, as all that follows."""
     _keys: Key[Array, " member"]
     health: Health
+    notes: Sequence[str] = ()
+    """What a person should know of the environments."""
+    cut_at: int | None = None
+    """Steps after which an evaluation cuts an episode that its environment would let go on."""
+    seconds_stepping: float = 0.0
+    """Time in which environments on the host were stepped."""
     stopping: bool = False
     """Whether `advance` is to return as soon as a step is complete."""
     evaluations_at_once: int = 1
@@ -57,7 +63,7 @@ class AbstractLoop(abc.ABC):
 
     def moment(self) -> Moment:
         """Copy the policies as they are now, for an evaluation that may run later."""
-        return Moment(copy(self.policies()), self.step)
+        return Moment(self.copy_policies(), self.step)
 
     def evaluate(self, episodes: int) -> Evaluation:
         """Run episodes without exploration; training is not touched."""
@@ -115,6 +121,10 @@ class AbstractLoop(abc.ABC):
     def policies(self) -> PyTree:
         """The policies, stacked over members."""
         return policies_of(self._algorithms, self.states)
+
+    def copy_policies(self) -> PyTree:
+        """Copy the policies, which then survive the next update."""
+        return copy(self.policies())
 
     @abc.abstractmethod
     def visited(self) -> np.ndarray | None:

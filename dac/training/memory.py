@@ -32,7 +32,7 @@ def place_replay(wanted: Place, members: int, schedule: Schedule, spec: EnvSpec,
     figures = f"device {_gib(device)} free" + (f", host {_gib(host)} free" if on_host else "")
     raise UsageError(
         f"the replay of {members} members x {schedule.capacity} transitions needs {_gib(need)} ({figures}); "
-        "lower --capacity, --steps or the number of members"
+        "lower `capacity=`, `steps=` or the number of members"
     )
 
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from dac.config import RunConfig, with_steps
 from dac.core.types import EnvSpec, UsageError
+from dac.envs.host import EnvironmentFailure, usable_cores
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
 from dac.rundir.names import CONFIG
 from dac.rundir.reading import RunDirectory
-from dac.rundir.writing import Recorder, Result, make_directory
+from dac.rundir.writing import Recorder, Result, make_directory, resume_command, take_next_free
 from dac.tasks import find_task
 from dac.training.device import DeviceLoop
 from dac.training.evaluate import Evaluation as Episodes
@@ -35,6 +36,8 @@ from dac.training.watchers.metrics import MetricsFile
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
 Row = dict[str, Any]
+SLOW_AFTER = 5.0
+"""Seconds of training after which it is judged whether the environments take most of the time."""
 
 
 def place_of(config: RunConfig, spec: EnvSpec | None = None) -> Place:
@@ -60,8 +63,8 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     try:
         place = place_of(config, envs.spec)
         memory = describe_replay(place, len(members), schedule, envs.spec)
-        host_replay = place == "host"
-        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, host_replay=host_replay, on_nan=on_nan)
+        more: Row = {"host_replay": place == "host", "on_nan": on_nan, "eval_limit": config.training.eval_limit}
+        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, **more)
     except BaseException:
         envs.close()
         raise
@@ -69,34 +72,44 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
 
 
 def continue_run(directory: Path, steps: int | None, watchers: Sequence[AbstractWatcher]) -> RunDirectory:
-    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
+
+    These may be fewer than were asked for at first, but not fewer than the run has.
+    """
     found = RunDirectory(directory)
-    before = found.config.training.steps
+    before, last = found.config.training.steps, found.last_checkpoint()
     config = found.config if steps is None else with_steps(found.config, steps)
     if found.finished and config.training.steps <= before:
-        raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
-    if config.training.steps < before:
-        raise UsageError(f"{directory} is to have {before} steps; --steps can only add to them, not {steps}")
+        raise UsageError(f"{directory} is finished, at {before} steps; give more with `steps=`")
+    if config.training.steps < last:
+        raise UsageError(f"{directory} is at step {last} already, its last checkpoint; `steps=` cannot be {steps}")
     return run(config, directory, watchers, resuming=True)
 
 
 def run(
-    config: RunConfig, directory: Path, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
+    config: RunConfig, wanted: Path | None, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
 ) -> RunDirectory:
-    """Train to the end, evaluating, recording and saving on the way."""
+    """Train to the end, evaluating, recording and saving on the way.
+
+    A new run is put into the directory that is wanted, or into the next free one of `runs`.
+    """
     started = time.perf_counter()
     keep_freed_memory()
     loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
     try:
-        make_directory(directory)
-        with Lock(directory):
+        if wanted is None:
+            directory = take_next_free(config.task, config.algorithm)
+        else:
+            make_directory(directory := wanted)
+        with _emptied(directory), Lock(directory):
             if not resuming and (directory / CONFIG).exists():
-                raise UsageError(f"{directory} exists already; give another --out, or remove it first")
+                raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
             recorder = Recorder(directory, config, config.members())
             everyone = Watchers([MetricsFile(recorder), *watchers])
             with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:
                 session = _Session(config, loop, recorder, everyone, signals, started)
-                session.say(memory)
+                for line in (memory, *loop.notes):
+                    session.say(line)
                 if resuming:
                     session.restore()
                 # only now: beside the summary of a shorter run, that of a longer one would make it look finished
@@ -106,6 +119,17 @@ def run(
                 return session.run()
     finally:
         loop.close()
+
+
+@contextlib.contextmanager
+def _emptied(directory: Path):
+    """Remove a directory that an error left empty: what cannot run leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # it holds something
+            directory.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -141,6 +165,10 @@ class _Session:
         """Why a watcher asked the run to stop, if one did."""
         self.waiting: list[tuple[Moment, list[Row]]] = []
         """Evaluations whose episodes are still to be run, with what is known of their rows."""
+        self.told: set[str] = set()
+        """What was said and is not to be said again."""
+        self.evaluations_fail = False
+        """Whether an environment failed in an evaluation, as it would again."""
 
     @property
     def env_steps(self) -> int:
@@ -181,6 +209,7 @@ class _Session:
         loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
         recorder.restore(checkpoint.notes, record)
         self.checkpointer = Checkpointer(recorder.directory, fingerprint, checkpoint)
+        recorder.write_policies(loop.policies())  # those on the disk may be of a later checkpoint that is damaged
         self.say(f"continues at step {self.env_steps:,}")
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
@@ -191,6 +220,8 @@ class _Session:
     def run(self) -> RunDirectory:
         try:
             self._train()
+        except EnvironmentFailure as failure:
+            raise self._save_despite(failure) from failure.__cause__
         except UsageError as error:
             with contextlib.suppress(UsageError):
                 self._run_episodes()
@@ -203,6 +234,7 @@ class _Session:
         if loop.step < loop.schedule.iterations:  # a watcher had seen enough
             self.say(f"stopped at step {self.env_steps:,}: {self.stop_reason}{self._hint()}")
             return RunDirectory(recorder.directory)
+        self._keep_visits()  # of a run that was cut to what it had, the last step was not known to be the last
         recorder.finish(
             Result(
                 steps=self.env_steps,
@@ -219,6 +251,8 @@ class _Session:
     def _train(self) -> None:
         loop, schedule = self.loop, self.loop.schedule
         save_every = math.ceil(self.config.training.checkpoint_every / schedule.envs)
+        if self._lacks_evaluation():
+            self._evaluate()
         while loop.step < schedule.iterations and self.stop_reason is None:
             # evaluations and checkpoints fall on multiples of their periods, and on the last step
             periods = [schedule.eval_iterations, *([save_every] if save_every else [])]
@@ -235,11 +269,18 @@ class _Session:
         if loop.step < schedule.iterations:
             self._save_early()
 
+    def _lacks_evaluation(self) -> bool:
+        """Whether a run that resumes stands where there is an evaluation, and has none: it was to go further."""
+        loop, schedule = self.loop, self.loop.schedule
+        due = loop.step % schedule.eval_iterations == 0 or loop.step == schedule.iterations
+        return due and self.recorder.last_step < self.env_steps
+
     def _advance(self, until: int) -> None:
         loop, schedule = self.loop, self.loop.schedule
         while loop.step < until and not loop.stopping:
             self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
             self._report_problems()
+            self._tell_of_slow_envs()
             self._report_progress()
 
     def _report_progress(self) -> None:
@@ -252,17 +293,20 @@ class _Session:
             self.loop.ask_to_stop()
 
     def _evaluate(self) -> None:
-        loop, recorder = self.loop, self.recorder
+        loop = self.loop
         metrics = loop.measure() if loop.step > loop.schedule.first_update else _blank(loop)
-        visits = loop.visits()
-        if visits is not None:
-            recorder.keep_visits(self.env_steps, visits)
+        self._keep_visits()
         self.waiting.append((loop.moment(), self._known_columns(metrics)))
         for (index, name), line in find_warnings(metrics, loop.members).items():
-            if recorder.warn(index, name, line):
+            if self.recorder.warn(index, name, line):
                 self.say(f"{line}, at step {self.env_steps}", warning=True)
         if len(self.waiting) >= loop.evaluations_at_once or loop.step == loop.schedule.iterations:
             self._run_episodes()
+
+    def _keep_visits(self) -> None:
+        visits = self.loop.visits()
+        if visits is not None:
+            self.recorder.keep_visits(self.env_steps, visits)
 
     def _known_columns(self, metrics: dict[str, np.ndarray]) -> list[Row]:
         """The rows of an evaluation at this step, until its episodes have been run without their returns."""
@@ -284,8 +328,13 @@ class _Session:
         if not self.waiting:
             return
         moments, rows = zip(*self.waiting, strict=True)
+        try:
+            results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
+        except EnvironmentFailure:
+            self.evaluations_fail = True
+            raise
         self.waiting.clear()
-        results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
+        self._tell_of_cut(results)
         for known, episodes in zip(rows, results, strict=True):
             _fill_in(known, episodes)
             evaluation = Evaluation(known[0]["step"], known)
@@ -293,12 +342,36 @@ class _Session:
             self._heed(self.watchers.on_evaluation(evaluation))
         self._report_progress()
 
+    def _tell_of_cut(self, results: Sequence[Episodes]) -> None:
+        """Say once that episodes end where the environment would go on."""
+        cut, told = self.loop.cut_at, self.told
+        if cut is not None and "cut" not in told and any((episodes.lengths >= cut).any() for episodes in results):
+            told.add("cut")
+            self.say(
+                f"{self.config.task} has no time limit below {cut:,} steps, after which evaluations cut an episode "
+                "(the setting eval_limit)"
+            )
+
+    def _tell_of_slow_envs(self) -> None:
+        """Say once that worker processes would help, where most of the time goes into stepping environments in turn."""
+        loop, clock = self.loop, self.clock
+        if "slow" in self.told or clock.seconds < SLOW_AFTER or clock.stepping < clock.seconds / 2:
+            return
+        self.told.add("slow")
+        count = min(len(loop.members) * loop.schedule.envs, usable_cores())
+        if count > 1 and not self.config.training.workers and find_task(self.config.task).takes_workers:
+            self.say(
+                f"{clock.stepping / clock.seconds:.0%} of the time goes into stepping the environments one after the "
+                f"other; the setting workers spreads them over processes (--workers {count})"
+            )
+
     def _save(self) -> None:
         self._run_episodes()  # the record must be complete up to here
         seconds = self.recorder.seconds + time.perf_counter() - self.started
         notes = self.recorder.notes() | {"health": self.loop.health.save(), "seconds": seconds}
         arrays = {RECORD + name: array for name, array in self.recorder.arrays().items()}
-        self.checkpointer.save(self.loop, notes, arrays)
+        policies = self.loop.copy_policies()
+        self.checkpointer.save(self.loop, notes, arrays, lambda: self.recorder.write_policies(policies))
         self.watchers.on_checkpoint(self.env_steps)
 
     def _save_early(self) -> None:
@@ -308,6 +381,23 @@ class _Session:
             self._save()
             self.checkpointer.wait()
             self._report_problems()
+        else:
+            self.recorder.write_policies(self.loop.policies())
+
+    def _save_despite(self, failure: EnvironmentFailure) -> EnvironmentFailure:
+        """Save a run whose environment failed, and return the failure with what to do about it."""
+        more = ""
+        with contextlib.suppress(UsageError):
+            if failure.__cause__ is not None:
+                more = f"; its traceback is in {self.recorder.write_traceback(failure.__cause__)}"
+            if not self.evaluations_fail:
+                self._run_episodes()
+            elif self.waiting[0][0].step == self.loop.step:
+                self.waiting.clear()  # it is made when the run resumes; earlier ones need the checkpoint before them
+        if not self.waiting:
+            with contextlib.suppress(UsageError):
+                self._save_early()
+        return EnvironmentFailure(f"{failure}{more}{self._hint()}", failure.row, failure.when, failure.what)
 
     def _report_problems(self) -> None:
         while self.loop.health.news:
@@ -328,7 +418,7 @@ class _Session:
         self.checkpointer.wait()
         if self.checkpointer.last is None:
             return ""
-        return f"; the last checkpoint is {self._last()}, continue with: dac resume {self.recorder.directory}"
+        return f"; the last checkpoint is {self._last()}, continue with: {resume_command(self.recorder.directory)}"
 
 
 def _fill_in(rows: list[Row], episodes: Episodes) -> None:
@@ -345,11 +435,14 @@ class Speedometer:
     def __init__(self, steps_per_iteration: int):
         self.steps_per_iteration = steps_per_iteration
         self.rate: float | None = None
+        self.seconds, self.stepping = 0.0, 0.0
+        """Time without compilation, and what of it went into stepping environments."""
         self._seen: set[tuple[int, bool]] = set()
-        self._steps, self._seconds = 0, 0.0
+        self._steps = 0
 
     def measure(self, loop: AbstractLoop, advance: Callable[[], None]) -> None:
         before, learning = loop.step, loop.step >= loop.schedule.first_update
+        stepping = loop.seconds_stepping
         start = time.perf_counter()
         advance()
         loop.wait()
@@ -357,8 +450,9 @@ class Speedometer:
         program = (loop.step - before, learning)
         if program in self._seen and learning:  # the first call of each program compiles it
             self._steps += loop.step - before
-            self._seconds += seconds
-            self.rate = self._steps * self.steps_per_iteration / self._seconds
+            self.seconds += seconds
+            self.stepping += loop.seconds_stepping - stepping
+            self.rate = self._steps * self.steps_per_iteration / self.seconds
         self._seen.add(program)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and `kill` end a run after the step under way; a second one ends it at once."""
+"""Ctrl-C, `kill` and the end of a terminal end a run after the step under way; a second Ctrl-C or `kill` at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """While entered, calls `stop` at the first SIGINT or SIGTERM. Does nothing outside the main thread."""
+    """While entered, calls `stop` at the first SIGINT, SIGTERM or SIGHUP. Does nothing outside the main thread.
+
+    A SIGHUP that is ignored, as `nohup` has it, stays ignored.
+    """
 
     patient: ClassVar[bool] = False
     """Whether a second signal changes nothing: of a process that is stopped by another one, not by a person."""
@@ -31,8 +34,9 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -44,7 +48,7 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.received is not None:
-            if self.patient:
+            if self.patient or number == signal.SIGHUP:  # a terminal that closes and its shell may both send one
                 return
             os._exit(128 + number)
         self.received = number

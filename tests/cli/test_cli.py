@@ -1,6 +1,7 @@
 """The command line as a user meets it: one run from start to finish, and one line for every mistake."""
 
 import csv
+import io
 import json
 import subprocess
 import sys
@@ -8,14 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import dac
 from dac.api import Run
 from dac.cli import main
 from dac.cli.summary import find_frozen, print_summary
+from dac.cli.text import with_options
+from dac.config import resolve
 from dac.core.types import UsageError
 from dac.export.video import best_member
 from dac.tasks import TASKS
+from dac.training.watchers import Start
+from dac.training.watchers.progress import ProgressBar
 
 TINY = ["--hidden", "8,8", "--batch-size", "16", "--steps", "300", "--eval-every", "100"]
 TINY += ["--random-steps", "50", "--update-after", "100", "--quiet"]
@@ -106,6 +112,8 @@ def test_lists(capsys):
         ("train dac maze --seeds 5:2", "bad seeds"),
         ("train dac maze --seeds x", "bad seeds"),
         ("train dac maze --alhpa 1", "did you mean --alpha"),
+        ("train dac maze --seed 3", "did you mean --seeds?"),
+        ("train dac maze --steps 1e3 --config nowhere.toml", "no such file"),
         ("train --bonus rnd dac maze --alpha 2", "alpha must be a number from 0 to 1"),
         ("train sac maze --clip 1", "unknown argument '--clip'"),
         ("train sac maze --alpha 0.5", "--alpha is a setting of dac, not of sac (accepted: --help, --seeds"),
@@ -145,6 +153,31 @@ def test_help_is_never_what_was_meant(algorithm, option, capsys):
     assert "did you mean --help" not in capsys.readouterr().err
 
 
+def test_an_error_speaks_the_language_of_who_asked(tmp_path, capsys):
+    """Python writes `out=`, the command line --out; the words around it are the same."""
+    (tmp_path / "notes.txt").write_text("precious")
+    with pytest.raises(UsageError, match=r"exists already; give another `out=`, or remove it first$"):
+        dac.train("dac", "maze", out=tmp_path)
+    assert main(["train", "dac", "maze", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith("exists already; give another --out, or remove it first\n")
+    assert with_options("`on_nan=freeze` or `eval_every=`, not `dac train`") == (
+        "--on-nan freeze or --eval-every, not `dac train`"
+    )
+
+
+@pytest.mark.parametrize(("given", "meant"), [("seed", "seeds"), ("output", "out"), ("alhpa", "alpha")])
+def test_a_misspelt_argument_is_recognised(given, meant):
+    with pytest.raises(UsageError, match=rf"unknown setting '{given}' for dac; did you mean {meant}\?"):
+        dac.train("dac", "maze", **{given: 3})
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(2, "1 member (seed 2)"), (range(2), "2 members")])
+def test_one_seed_is_named_so_that_nobody_takes_it_for_a_number_of_seeds(seeds, said):
+    screen, config = io.StringIO(), resolve("dac", "maze", seeds)
+    ProgressBar(Console(file=screen)).on_start(Start(config, Path("runs/x"), config.members()))
+    assert screen.getvalue() == f"dac on maze, {said}: 300,000 steps each\n"
+
+
 def test_an_option_before_the_algorithm_may_be_the_name_of_another(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ["--out", "sac", "dac", "maze", "--alpha", "0.5,1.0", "--seeds", "3:5"]
@@ -163,11 +196,21 @@ gymnasium.register("Odd-v0", Discrete)
 """
 
 
-@pytest.mark.parametrize("task", ["python:my_odd_envs:Discrete", "gym:my_odd_envs:Odd-v0"])
-def test_a_task_may_be_in_a_module_of_the_current_folder(task, tmp_path):
-    """With -P Python leaves the current folder out of its path, as it does for the script `dac`."""
+SCRIPT = "import sys; sys.path = [path for path in sys.path if path]; from dac.cli import main; sys.exit(main())"
+"""What the script `dac` does: the current folder is not in the path."""
+
+
+@pytest.mark.parametrize(
+    ("start", "task"),
+    [
+        (["-P", "-m", "dac"], "python:my_odd_envs:Discrete"),
+        (["-P", "-c", SCRIPT], "gym:my_odd_envs:Odd-v0"),
+        (["-P", "-c", SCRIPT], "python:my_odd_envs:Discrete --workers 1"),
+    ],
+)
+def test_a_task_may_be_in_a_module_of_the_current_folder(start, task, tmp_path):
     (tmp_path / "my_odd_envs.py").write_text(MODULE)
-    command = [sys.executable, "-P", "-m", "dac", "train", "sac", task]
+    command = [sys.executable, *start, "train", "sac", *task.split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "actions must be real numbers, a Box of floats; the action space is Discrete(2)" in done.stderr
 

@@ -111,4 +111,5 @@ def test_a_worker_that_dies_ends_the_command_with_one_line(tmp_path):
     command = "-m dac train sac python:dying:make --workers 2 --seeds 0:3 --steps 60 --hidden 8,8 --quiet --out run"
     done = subprocess.run([sys.executable, *command.split()], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "dac: the worker process of environments 0 to 1 died with exit code 7\n"
+    said = "dac: the worker process of environments 0 to 1 died with exit code 7; the last checkpoint is of step 5, "
+    assert done.stderr == f"{said}continue with: dac resume run\n"

@@ -6,7 +6,7 @@ import functools
 import gymnasium as gym
 import pytest
 
-from dac.core.types import EnvSpec
+from dac.core.types import EnvSpec, UsageError
 from dac.tasks import find_task, preset, task_of
 
 
@@ -61,3 +61,12 @@ def test_the_spec_of_a_mujoco_task_is_found_once():
     task = dataclasses.replace(find_task("SparseHopper"), host=make)
     assert [task.spec(), task.spec()] == [EnvSpec(11, 3)] * 2
     assert calls == [1]
+
+
+@pytest.mark.parametrize("name", ["__main__:make", f"{__name__}:<lambda>", f"{__name__}:f.<locals>.make"])
+def test_a_factory_of_another_process_is_refused_with_what_to_do(name):
+    """A notebook's function, a lambda, a function in a function: their runs belong to where they were made."""
+    said = r"was defined in a script, a notebook or a function, .* call dac.resume or dac.load there"
+    with pytest.raises(UsageError, match=said) as error:
+        find_task(f"python:{name}")
+    assert "\n" not in str(error.value)

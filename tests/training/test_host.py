@@ -309,7 +309,7 @@ def test_each_member_acts_with_its_own_hyperparameters():
     loop.close()
 
 
-def test_evaluation_ends_where_an_episode_would_not(monkeypatch):
+def test_evaluation_ends_where_an_episode_would_not():
     class Endless(gym.Env):
         observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
         action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -321,8 +321,7 @@ def test_evaluation_ends_where_an_episode_would_not(monkeypatch):
         def step(self, action):
             return np.zeros(2, np.float32), 1.0, False, False, {}
 
-    monkeypatch.setattr("dac.training.host.LONGEST_EPISODE", 50)
-    loop = HostLoop(tiny(), lambda n: make_gymnasium(Endless, n), grid([0], {}), schedule())
+    loop = HostLoop(tiny(), lambda n: make_gymnasium(Endless, n), grid([0], {}), schedule(), eval_limit=50)
     result = loop.evaluate(2)
     assert (result.lengths == 50).all()
     assert (result.returns == 50).all()

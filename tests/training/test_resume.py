@@ -89,7 +89,7 @@ def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
     longer = dac.load(short.directory).resume(steps=240)
     assert files(whole) == files(longer)
     for steps in (None, 240, 100):
-        with pytest.raises(UsageError, match=r"is finished, at 240 steps; give more with --steps"):
+        with pytest.raises(UsageError, match=r"is finished, at 240 steps; give more with `steps=`"):
             dac.resume(longer.directory, steps)
 
 
@@ -515,7 +515,7 @@ def test_an_environment_that_breaks_freezes_its_member(tmp_path, kind, monkeypat
     assert np.isfinite(run.metrics["return"][:, [0, 2]]).all()
     monkeypatch.setattr(Flaky, "members_seen", 0)
     with pytest.raises(
-        UsageError, match=r"member 1 \(seed 1.*must be finite; got nan, found at step 70; --on-nan freeze"
+        UsageError, match=r"member 1 \(seed 1.*must be finite; got nan, found at step 70; `on_nan=freeze`"
     ):
         dac.train("sac", Flaky, out=tmp_path / "stop", **TINY | {"steps": 200, "on_nan": "stop"})
 

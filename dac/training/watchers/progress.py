@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column
 from rich.text import Text
 
+from dac.core.streams import lasting
 from dac.training.watchers import AbstractWatcher, Message, Position, Start
 
 
@@ -27,14 +28,15 @@ class ProgressBar(AbstractWatcher):
     """Shows steps, agent-steps per second, time left and the latest evaluation of one run."""
 
     def __init__(self, console: Console | None = None):
-        self._console = Console(file=sys.stderr) if console is None else console
+        self._console = Console(file=lasting(sys.stderr)) if console is None else console
         self._live: Progress | None = None
         self._steps = 0
         self._last_line = time.monotonic()
 
     def on_start(self, start: Start) -> None:
-        config, members = start.config, len(start.members)
-        label = f"{config.algorithm} on {config.task}, {members} member{'s' * (members > 1)}"
+        config, members = start.config, start.members
+        who = f"{len(members)} members" if len(members) > 1 else f"1 member ({members[0].label()})"
+        label = f"{config.algorithm} on {config.task}, {who}"
         self._steps = config.training.steps
         if self._console.is_terminal:
             self._live = Progress(
