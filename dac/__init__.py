@@ -6,11 +6,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dac._version import __version__ as __version__
+from dac.envs.ids import announce as _announce
+
+_announce()  # `gymnasium.make("dac/SparseHopper-v0")`
 
 if TYPE_CHECKING:
-    from dac.algorithms import DAC as DAC
-    from dac.algorithms import SAC as SAC
+    from dac.api import ACKTR as ACKTR
+    from dac.api import DAC as DAC
+    from dac.api import PPO as PPO
+    from dac.api import RND as RND
+    from dac.api import SAC as SAC
+    from dac.api import SQL as SQL
+    from dac.api import TD3 as TD3
+    from dac.api import Environment as Environment
+    from dac.api import Episodes as Episodes
+    from dac.api import MaxEntState as MaxEntState
+    from dac.api import Model as Model
+    from dac.api import Population as Population
     from dac.api import Run as Run
+    from dac.api import SACDiv as SACDiv
+    from dac.api import evaluate as evaluate
     from dac.api import load as load
     from dac.api import resume as resume
     from dac.api import train as train
@@ -20,9 +35,21 @@ if TYPE_CHECKING:
     from dac.core.types import Transition as Transition
 
 _HOMES = {
-    "DAC": ("dac.algorithms", "DAC"),
-    "SAC": ("dac.algorithms", "SAC"),
+    "ACKTR": ("dac.api", "ACKTR"),
+    "DAC": ("dac.api", "DAC"),
+    "PPO": ("dac.api", "PPO"),
+    "RND": ("dac.api", "RND"),
+    "SAC": ("dac.api", "SAC"),
+    "SQL": ("dac.api", "SQL"),
+    "TD3": ("dac.api", "TD3"),
+    "Environment": ("dac.api", "Environment"),
+    "Episodes": ("dac.api", "Episodes"),
+    "MaxEntState": ("dac.api", "MaxEntState"),
+    "Model": ("dac.api", "Model"),
+    "Population": ("dac.api", "Population"),
     "Run": ("dac.api", "Run"),
+    "SACDiv": ("dac.api", "SACDiv"),
+    "evaluate": ("dac.api", "evaluate"),
     "load": ("dac.api", "load"),
     "resume": ("dac.api", "resume"),
     "train": ("dac.api", "train"),

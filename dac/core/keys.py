@@ -4,7 +4,7 @@ A key depends on the member's seed, on what it is for, and on the step number, n
 population or on what was drawn before. So a member is the same agent alone and among a hundred, evaluating more often
 changes nothing in training, and a resumed run needs no key to be saved:
 
-    root -> member (seed) -> stream (train, evaluate, initialise, measure, reset) -> step -> one named key per use
+    root -> member (seed) -> stream (train, evaluate, initialise, ...) -> step -> one named key per use
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 from dac.core.types import PRNGKey
 
 ROOT = 20210718  # the first day of ICML 2021
-TRAIN, EVALUATE, INIT, MEASURE, RESET = range(5)
+TRAIN, EVALUATE, INIT, MEASURE, RESET, PREDICT = range(6)
 """The streams of one member."""
 RECENT, BONUS, AUTO_ENCODER, METRIC = 0x4ECE0000, 0x60405000, 0x7AE00000, 0x3E741C00
 """Purposes of a side key."""

@@ -48,6 +48,7 @@ from jaxtyping import Float32, Int64
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
 from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep, check_actions, check_count, check_seeds
+from dac.envs.spaces import ActionScale, Spaces, flatten, one_line
 
 NO_LIMIT = 2**31 - 1
 """The horizon of an environment without a time limit."""
@@ -79,7 +80,7 @@ class GymnasiumEnvs(AbstractHostEnvs):
 
     def __init__(self, env: str | MakeEnv, num: int, *, workers: int = 0, check_finite: bool = True):
         self.num, workers = check_count("num", num), check_count("workers", workers, low=0)
-        make = _find(env)
+        make = find_environment(env)
         self._rows = _Workers(self.num, workers, check_finite) if workers else _Rows(range(self.num), check_finite)
         # closes them when nobody calls close; not at exit, where workers end by themselves and modules may be gone
         self._finalizer = weakref.finalize(self, self._rows.close)
@@ -128,15 +129,15 @@ class GymnasiumEnvs(AbstractHostEnvs):
         self._finalizer()
 
 
-def _find(env: str | MakeEnv) -> MakeEnv:
+def find_environment(env: str | MakeEnv) -> MakeEnv:
     """Return a function that makes the environment; ids are looked up here, as a worker process may not know them."""
     if not isinstance(env, str):
         if not callable(env):
-            raise UsageError(f"env must be an id or a function that makes an environment; got {_line(env)}")
+            raise UsageError(f"env must be an id or a function that makes an environment; got {one_line(env)}")
         return env
     module, _, id = env.rpartition(":")
     if id.startswith("dac/"):
-        from dac.envs.registration import register
+        from dac.envs.ids import register
 
         register()
     try:
@@ -148,15 +149,9 @@ def _find(env: str | MakeEnv) -> MakeEnv:
             raise UsageError(f"{env!r} needs a version: {get_env_id(namespace, name, latest)!r} is the latest")
         spec = gym.spec(id)
     except (gym.error.Error, ImportError) as error:
-        raise UsageError(f"no environment {env!r}: {_line(error)}") from error
+        raise UsageError(f"no environment {env!r}: {one_line(error)}") from error
     # what Gymnasium's checker would warn of once is an error here, at every step
     return functools.partial(gym.make, spec, disable_env_checker=True)
-
-
-def _line(text: Any, limit: int = 300) -> str:
-    """Format anything as one line of limited length."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= limit else f"{line[:limit]} ..."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +174,8 @@ def _common(layouts: Sequence[_Layout]) -> _Layout:
         if other != first:
             raise UsageError(
                 f"all environments must be alike: environment {first.row} has {first.obs_size} observation entries, "
-                f"{_line(first.action_space)} and visit grid {first.cells}, environment {other.row} has "
-                f"{other.obs_size}, {_line(other.action_space)} and {other.cells}"
+                f"{one_line(first.action_space)} and visit grid {first.cells}, environment {other.row} has "
+                f"{other.obs_size}, {one_line(other.action_space)} and {other.cells}"
             )
     return dataclasses.replace(first, horizon=max(layout.horizon for layout in layouts))
 
@@ -240,7 +235,7 @@ def _unpickle(packed: bytes) -> MakeEnv:
         return pickle.loads(packed)
     except Exception as error:
         raise UsageError(
-            f"env cannot be loaded in a worker process: {type(error).__name__}: {_line(error)}; "
+            f"env cannot be loaded in a worker process: {type(error).__name__}: {one_line(error)}; "
             "make its module importable there, or ask for 0 workers"
         ) from error
 
@@ -255,7 +250,7 @@ class _Single:
         except Exception as error:
             raise UsageError(f"environment {row} could not be made: {_describe(error)}") from error
         if not isinstance(self.env, gym.Env):
-            got = f"environment {row} is not a gymnasium.Env; env returned {_line(repr(self.env))}"
+            got = f"environment {row} is not a gymnasium.Env; env returned {one_line(repr(self.env))}"
             raise UsageError(got + _advise(self.env))
         try:
             self.layout = self._inspect(row)
@@ -263,9 +258,7 @@ class _Single:
             self.env.close()
             raise
         self._obs_space = self.env.observation_space
-        space = self.layout.action_space
-        self._low, self._high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-        self._middle, self._reach = self._low / 2 + self._high / 2, self._high / 2 - self._low / 2
+        self._rescale = ActionScale(self.layout.action_space)
         self._steps = 0
         self.cell = -1
 
@@ -307,26 +300,7 @@ class _Single:
 
     def _inspect(self, row: int) -> _Layout:
         """Refuse an environment that cannot be trained on."""
-        action_space = getattr(self.env, "action_space", None)
-        if not isinstance(action_space, spaces.Box) or not np.issubdtype(action_space.dtype, np.floating):
-            if isinstance(action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-                advice = "; libraries for discrete actions are stable-baselines3 (DQN, PPO) and CleanRL"
-            else:
-                advice = "; gymnasium.wrappers.TransformAction can make one of it"
-            raise UsageError(
-                f"actions must be real numbers, a Box of floats; the action space is {_line(action_space)}{advice}"
-            )
-        if not (np.isfinite(action_space.low) & np.isfinite(action_space.high)).all():
-            raise UsageError(
-                f"actions must have finite bounds; the action space is {_line(action_space)} "
-                "(gymnasium.wrappers.TransformAction can give it some)"
-            )
-        obs_size = _count_entries(getattr(self.env, "observation_space", None))
-        if obs_size == 0 or math.prod(action_space.shape) == 0:
-            raise UsageError(
-                f"observations and actions must not be empty; the observation space is "
-                f"{_line(self.env.observation_space)} and the action space {_line(action_space)}"
-            )
+        found = Spaces.of(self.env)
         inner: Any = self.env.unwrapped
         cells = getattr(inner, "visit_grid", None)
         if cells is not None:
@@ -334,21 +308,14 @@ class _Single:
             if not cells or any(not isinstance(side, int | np.integer) or side < 1 for side in cells):
                 raise UsageError(f"visit_grid must be a tuple of positive whole numbers; got {cells}")
             if not callable(getattr(inner, "visit_cell", None)):
-                raise UsageError(f"{_line(inner)} has a visit_grid and no method visit_cell()")
-        obs_space = self.env.observation_space
-        flat = isinstance(obs_space, spaces.Box) and len(obs_space.shape) < 2
-        return _Layout(obs_size, action_space, cells, "" if flat else _line(obs_space), find_horizon(self.env), row)
-
-    def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
-        """Stretch an action from [-1, 1] over the bounds; -1 and 1 become exactly the bounds."""
-        space = self.layout.action_space
-        inside = np.clip(self._middle + self._reach * action.astype(np.float64), self._low, self._high)
-        exact = np.where(action <= -1, self._low, np.where(action >= 1, self._high, inside))
-        return exact.astype(space.dtype).reshape(space.shape)
+                raise UsageError(f"{one_line(inner)} has a visit_grid and no method visit_cell()")
+        flat = isinstance(found.observation, spaces.Box) and len(found.observation.shape) < 2
+        flattened = "" if flat else one_line(found.observation)
+        return _Layout(found.obs_size, found.action, cells, flattened, find_horizon(self.env), row)
 
     def _read(self, obs: Any, when: str) -> Float32[np.ndarray, " obs"]:
         try:
-            parts = _flatten(self._obs_space, obs, "the observation")
+            parts = flatten(self._obs_space, obs, "the observation")
         except UsageError as error:
             self._fail(when, str(error))
         with np.errstate(over="ignore"):
@@ -362,7 +329,7 @@ class _Single:
     def _read_reward(self, reward: Any, when: str) -> float:
         value = np.asarray(reward)
         if value.size != 1 or value.dtype.kind not in "fiub":
-            self._fail(when, f"the reward must be one number; got {_line(repr(reward))}")
+            self._fail(when, f"the reward must be one number; got {one_line(repr(reward))}")
         number = float(value.item())
         if self._check_finite and not abs(number) <= _LARGEST:
             self._fail(when, f"the reward must be finite in float32; got {number}")
@@ -375,7 +342,8 @@ class _Single:
         inner: Any = self.env.unwrapped
         cell, count = inner.visit_cell(), math.prod(self.layout.cells)
         if not isinstance(cell, int | np.integer) or not -1 <= cell < count:
-            self._fail(when, f"visit_cell() must return an index from 0 to {count - 1}, or -1; got {_line(repr(cell))}")
+            got = one_line(repr(cell))
+            self._fail(when, f"visit_cell() must return an index from 0 to {count - 1}, or -1; got {got}")
         return int(cell)
 
     def _fail(self, when: str, what: str, cause: Exception | None = None) -> NoReturn:
@@ -394,7 +362,7 @@ def _advise(env: Any) -> str:
 
 
 def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {_line(error)}" if str(error) else type(error).__name__
+    return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
 
 
 def _takes_seed(reset: Callable[..., Any]) -> bool:
@@ -409,49 +377,6 @@ def find_horizon(env: gym.Env) -> int:
         limit = env._max_episode_steps if isinstance(env, TimeLimit) else None
         env = env.env
     return NO_LIMIT if limit is None else int(limit)
-
-
-def _count_entries(space: Any) -> int:
-    """Return the size of observations laid out flat, or refuse a space that cannot be."""
-    if isinstance(space, spaces.Dict):
-        return sum(_count_entries(inner) for inner in space.spaces.values())
-    if isinstance(space, spaces.Tuple):
-        return sum(_count_entries(inner) for inner in space.spaces)
-    if not isinstance(space, spaces.Box):
-        raise UsageError(
-            f"observations must be a Box, or a Dict or Tuple of Boxes; {_line(space)} is not "
-            "(gymnasium.wrappers.FlattenObservation turns discrete ones into zeros and a one)"
-        )
-    if space.dtype == np.uint8 and len(space.shape) >= 2:
-        raise UsageError(
-            f"images are not supported; the observation space is {_line(space)}; observe features instead, or take a "
-            "library with convolutional networks, such as stable-baselines3 (CnnPolicy)"
-        )
-    return math.prod(space.shape)
-
-
-def _flatten(space: gym.Space, obs: Any, name: str) -> list[np.ndarray]:
-    """Return the parts of an observation in the order of `gymnasium.spaces.flatten`, which would not check them."""
-    if isinstance(space, spaces.Dict):
-        if not isinstance(obs, Mapping) or set(obs) != set(space.spaces):
-            got = f"keys {', '.join(map(repr, obs))}" if isinstance(obs, Mapping) else type(obs).__name__
-            raise UsageError(f"{name} has {got}; its space has keys {', '.join(map(repr, space.spaces))}")
-        parts = [_flatten(inner, obs[key], f"{name}[{key!r}]") for key, inner in space.spaces.items()]
-        return [array for part in parts for array in part]
-    if isinstance(space, spaces.Tuple):
-        if not isinstance(obs, tuple | list) or len(obs) != len(space.spaces):
-            raise UsageError(f"{name} must be a tuple of {len(space.spaces)}; got {_line(repr(obs))}")
-        parts = [_flatten(inner, obs[i], f"{name}[{i}]") for i, inner in enumerate(space.spaces)]
-        return [array for part in parts for array in part]
-    try:
-        array = np.asarray(obs)
-    except ValueError:  # rows of several lengths
-        array = np.asarray(None)
-    if array.dtype.kind not in "fiub":
-        raise UsageError(f"{name} must be an array of numbers; got {_line(repr(obs))}")
-    if array.shape != space.shape:
-        raise UsageError(f"{name} has shape {array.shape}; its space has {space.shape}")
-    return [array.ravel()]
 
 
 class WorkerDied(EnvironmentFailure):
@@ -484,7 +409,7 @@ class _Workers:
             packed = pickle.dumps(CloudpickleWrapper(make))
         except Exception as error:
             raise UsageError(
-                f"env cannot be sent to another process: {type(error).__name__}: {_line(error)}; "
+                f"env cannot be sent to another process: {type(error).__name__}: {one_line(error)}; "
                 "make it import or build what it needs, or ask for 0 workers"
             ) from error
         for block in self._blocks:

@@ -1,9 +1,6 @@
-"""The tasks under Gymnasium's names: `gymnasium.make("dac/SparseHopper-v0")` once this module is imported.
+"""The tasks as ordinary Gymnasium environments, what the ids of `ids.py` make.
 
-Gymnasium itself imports it when asked for `gymnasium.make("dac.envs.registration:dac/SparseHopper-v0")`; since its
-version 1.0 it looks for no environments in installed packages by itself.
-
-Each is an ordinary single environment, so that any library can train on it: the maze, or Gymnasium's own v5 robot with
+Each is a single environment, so that any library can train on it: the maze, or Gymnasium's own v5 robot with
 one of `wrappers.py` around it. `threshold`, `delay` and whatever the robot itself takes (`xml_file`, `width`, ...) are
 arguments of `gymnasium.make`; the horizon is its `max_episode_steps`.
 """
@@ -16,47 +13,14 @@ from ctypes.util import find_library
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils import RecordConstructorArgs
 
-from dac.envs.maze import FourRoomMaze
-from dac.envs.mujoco import HORIZON, VARIANTS, Delayed, Sparse, Variant, find_variant, quiet_compiler
+from dac.envs.ids import ids, register
+from dac.envs.mujoco import find_variant, quiet_compiler
 from dac.envs.wrappers import DelayedReward, SparseReward
 
-NAMESPACE = "dac"
-
-
-def _mujoco_entry(name: str, variant: Variant) -> dict[str, Any]:
-    """Return what Gymnasium's registry has to know of a MuJoCo task."""
-    entry: dict[str, Any] = {
-        "entry_point": f"{__name__}:make_robot",
-        "max_episode_steps": HORIZON,
-        "kwargs": {"task": name},
-    }
-    if isinstance(variant.reward, Sparse):
-        entry["kwargs"]["threshold"] = variant.reward.threshold
-        entry["additional_wrappers"] = (WrapperSpec("SparseTask", f"{__name__}:SparseTask", {}),)
-    elif isinstance(variant.reward, Delayed):
-        entry["kwargs"]["delay"] = variant.reward.delay
-        entry["additional_wrappers"] = (WrapperSpec("DelayedTask", f"{__name__}:DelayedTask", {}),)
-    return entry
-
-
-# every id of the package, with the arguments of `gymnasium.register`
-IDS: dict[str, dict[str, Any]] = {
-    f"{NAMESPACE}/FourRoomMaze-v0": {
-        "entry_point": "dac.envs.maze_gym:FourRoomMazeEnv",
-        "max_episode_steps": FourRoomMaze.horizon,
-    },
-    **{f"{NAMESPACE}/{name}-v0": _mujoco_entry(name, variant) for name, variant in VARIANTS.items()},
-}
-
-
-def register() -> None:
-    """Make every id known to `gymnasium.make`; calling it again changes nothing."""
-    for id, entry in IDS.items():
-        if id not in gym.registry:
-            gym.register(id, **entry)
+IDS = ids()
+"""Every id of the package."""
 
 
 def make_robot(

@@ -16,22 +16,9 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from dac.api.drawing import LABELS, draw_line
 from dac.envs.maze import SIZE, free_cells
 from dac.rundir.files import write_atomically
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-"""The palette of Okabe and Ito, which colour-blind people can tell apart."""
-
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-"""The pattern of each line, for print without colour."""
-
-LABELS = {
-    "return": "return",
-    "visited": "visited cells",
-    "js_divergence": "divergence from the ring, D_JS",
-    "alpha_mean": "alpha",
-    "policy_entropy": "policy entropy",
-}
 
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 
@@ -87,12 +74,7 @@ def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:
         for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
             unit, name = (1e6, "million") if max(line.steps[-1] for line in lines) > 1e6 else (1e3, "thousand")
             for line in lines:
-                colour, dash = COLOURS[line.style % len(COLOURS)], DASHES[line.style % len(DASHES)]
-                mean, deviation = moments(line.values)
-                (drawn,) = axis.plot(line.steps / unit, mean, color=colour, linestyle=dash, linewidth=1.4)
-                bounds = mean - deviation, mean + deviation
-                axis.fill_between(line.steps / unit, *bounds, color=colour, alpha=0.12, linewidth=0)
-                handles.setdefault(line.label, drawn)
+                handles.setdefault(line.label, draw_line(axis, line.steps / unit, line.values, line.style))
             axis.set(title=title, xlabel=f"environment steps ({name})")
             axis.margins(x=0)
         axes[0][0].set_ylabel(LABELS.get(measure, measure))
@@ -107,14 +89,6 @@ def _add_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
-
-
-def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over the seeds that have a value; NaN where none has."""
-    there = np.isfinite(values)
-    count = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
-    mean = np.where(there, values, 0).sum(axis=1) / count
-    return mean, np.sqrt(np.where(there, (values - mean[:, None]) ** 2, 0).sum(axis=1) / count)
 
 
 def save(figure: Figure, path: Path) -> Path:

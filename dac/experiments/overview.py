@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from dac.experiments.figures import COLOURS, Line, moments
+from dac.api.drawing import COLOURS, moments
+from dac.experiments.figures import Line
 
 State = Literal["complete", "partial", "missing"]
 

@@ -18,10 +18,11 @@ from urllib.parse import quote
 
 import numpy as np
 
+from dac.api.drawing import COLOURS, LABELS, moments
 from dac.core.types import UsageError
 from dac.envs.maze import SIZE, free_cells
 from dac.experiments.collect import Curves, Shelf, far_room
-from dac.experiments.figures import COLOURS, LABELS, Line, draw_curves, draw_histograms, moments, save, visited_curve
+from dac.experiments.figures import Line, draw_curves, draw_histograms, save, visited_curve
 from dac.experiments.overview import Entry, State, overview
 from dac.experiments.page import asset, document, table
 from dac.experiments.paper import EXPERIMENTS, Experiment, published

@@ -72,6 +72,15 @@ def make_directory(directory: Path) -> None:
         raise UsageError(f"cannot create {directory}: {error.strerror}") from None
 
 
+def copy_rows(source: Path, directory: Path) -> None:
+    """Copy metrics.csv, if there is one yet, from another run directory."""
+    if source != directory and (source / METRICS).exists():
+        try:
+            write_atomically(directory / METRICS, (source / METRICS).read_bytes())
+        except OSError as error:
+            raise UsageError(f"cannot read {source / METRICS}: {error.strerror}") from None
+
+
 @dataclasses.dataclass(frozen=True)
 class Result:
     """What a run has come to, for its summary."""
@@ -161,6 +170,20 @@ class Recorder:
             if self._columns is not None:
                 latest = content.decode().splitlines()[-1].split(",")
                 self.last_step = int(latest[self._columns.index("step")])
+
+    def go_on(self) -> None:
+        """Open a complete record again: more rows will follow those that this recorder has written."""
+        path = self.directory / METRICS
+        if (path.stat().st_size if path.exists() else 0) != self._size:
+            raise UsageError(f"{path} was changed by another process; load the run again to go on from there")
+        (self.directory / SUMMARY).unlink(missing_ok=True)
+
+    def copy_to(self, directory: Path) -> Recorder:
+        """Write the rows so far into another directory, and return the recorder that goes on there."""
+        copy_rows(self.directory, directory)
+        twin = Recorder(directory, self.config, self.members)
+        twin.restore(self.notes() | {"seconds": self.seconds}, self.arrays())
+        return twin
 
     def warn(self, index: int, name: str, line: str) -> bool:
         """Record a warning, and return whether it is the first of its kind for this member."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -15,8 +16,11 @@ from dac.core.spec import EnvSpec
 from dac.envs.host import AbstractHostEnvs
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
 
-if TYPE_CHECKING:
-    from dac.envs.base import AbstractDeviceEnv  # without JAX, so that a list of tasks is quick
+if TYPE_CHECKING:  # without JAX and Gymnasium, so that a list of tasks is quick
+    import gymnasium as gym
+
+    from dac.envs.base import AbstractDeviceEnv
+    from dac.envs.spaces import Spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +35,15 @@ class Task:
     summary: str
     device: Callable[[], AbstractDeviceEnv] | None = None
     host: Callable[..., AbstractHostEnvs] | None = None
+    single: Callable[[], gym.Env] | None = None
+    """Makes the environment as Gymnasium has it, with its own actions, where there is such a one."""
     takes_workers: bool = False
     """Whether `host` has an argument `workers`: the number of processes that step the environments."""
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     hyper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     _specs: list[EnvSpec] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
     """The spec once it is known: to make an environment may take long, so none is made to ask for it again."""
+    _spaces: list[Spaces] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
 
     def make_envs(self, num: int, workers: int = 0) -> AbstractHostEnvs:
         """Make `num` environments on the CPU, stepped by `workers` processes, or by this one if there are none."""
@@ -54,6 +61,26 @@ class Task:
                 "only the Gymnasium tasks gym:ID and python:MODULE:FACTORY run in worker processes"
             )
 
+    def spaces(self) -> Spaces:
+        """Return what the environment itself shows and takes; without a Gymnasium form it is what networks see."""
+        if not self._spaces:
+            self._spaces[:] = [self._find_spaces()]
+        return self._spaces[0]
+
+    def _find_spaces(self) -> Spaces:
+        from dac.envs.spaces import Spaces
+
+        if self.single is None:
+            return Spaces.flat(self.spec())
+        try:
+            env = self.single()
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{self.name} could not be made: {type(error).__name__}: {error}") from error
+        with contextlib.closing(env):
+            return Spaces.of(env)
+
     def spec(self) -> EnvSpec:
         """Return the sizes of observations and actions, making an environment only if none was ever made."""
         if self.device is not None:
@@ -69,6 +96,17 @@ def _device(place: str) -> Callable[[], AbstractDeviceEnv]:
     return lambda: getattr(importlib.import_module(module), name)()
 
 
+def _registered(id: str) -> Callable[[], gym.Env]:
+    """Return a function that makes the environment of that id of ours."""
+
+    def make() -> gym.Env:
+        from dac.envs.gymnasium import find_environment
+
+        return find_environment(id)()
+
+    return make
+
+
 def _mujoco(name: str, steps: int, beta: float) -> Task:
     """Describe a MuJoCo task: settings of Table D.2, Han & Sung 2021, training lengths of the authors' code."""
     robot, reward = VARIANTS[name].robot, VARIANTS[name].reward
@@ -82,7 +120,14 @@ def _mujoco(name: str, steps: int, beta: float) -> Task:
     # uniform steps in the authors' code: 10,000 for HalfCheetah and Ant, 1000 elsewhere
     random_steps = 10_000 if robot in ("HalfCheetah", "Ant") else 1000
     training = {"steps": steps, "random_steps": random_steps}
-    return Task(name, summary, host=functools.partial(make_mujoco, name), training=training, hyper={"beta": beta})
+    return Task(
+        name,
+        summary,
+        host=functools.partial(make_mujoco, name),
+        single=_registered(f"dac/{name}-v0"),
+        training=training,
+        hyper={"beta": beta},
+    )
 
 
 _MILLION = 1_000_000
@@ -110,6 +155,7 @@ TASKS: dict[str, Task] = {
             name="maze",
             summary="continuous four-room maze, no reward: how many of 9225 cells does an agent visit?",
             device=_device("dac.envs.maze:FourRoomMaze"),
+            single=_registered("dac/FourRoomMaze-v0"),
             # Section 6.1 and Table D.1, Han & Sung 2021; evaluation tells nothing here, so it is rare
             training={"steps": 300_000, "eval_every": 5000},
             # without the clip DAC visits 1.28 times as many cells (results/README.md); the paper's is --clip 1
@@ -210,10 +256,16 @@ def _make_gymnasium_task(name: str, env: str | Callable[[], Any]) -> Task:
         # the loop checks what is finite: it knows to which member an environment belongs
         return make_gymnasium(env, num, workers=workers, check_finite=False)
 
+    def make_one() -> gym.Env:
+        from dac.envs.gymnasium import find_environment
+
+        return find_environment(env)()
+
     return Task(
         name,
         "a Gymnasium environment",
         host=make,
+        single=make_one,
         takes_workers=True,
         training={"steps": 100_000},
         hyper={"beta": 0.2},  # a guess that suits rewards of the order of 1 per step, as SAC's customary temperature

@@ -116,11 +116,15 @@ class DeviceLoop(AbstractLoop):
 
     def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
         carry = fill(self._without_ring(), arrays, "the checkpoint")
-        ring = np.zeros(self._carry.ring.shape, self._carry.ring.dtype)
-        lay_out(ring, rows)
-        self._carry = dataclasses.replace(carry, ring=jnp.asarray(ring))
+        self._carry = carry
+        self._fill_ring(rows)
         self.step = step
         self._good = copy(self._carry.state)
+
+    def _fill_ring(self, rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        ring = np.zeros((len(self.members), self.capacity, row_size(self.spec)), float_dtype())
+        lay_out(ring, rows)
+        self._carry = dataclasses.replace(self._carry, ring=jnp.asarray(ring))
 
     @property
     def restores_exactly(self) -> bool:

@@ -76,7 +76,8 @@ class HostLoop(AbstractLoop):
             self._algorithms, self._keys, states, self.spec, schedule
         )
         self.evaluations_at_once = 1 if jax.default_backend() == "cpu" else EVALUATIONS_AT_ONCE
-        self._make_buffers(host_replay)
+        self.host_replay = host_replay
+        self._make_buffers()
         self.health = Health(self.members, on_nan)
         self._check_observations(self._obs)
         self._good = copy(states)
@@ -86,12 +87,12 @@ class HostLoop(AbstractLoop):
         self.launches_aside = jax.default_backend() != "cpu" if launch_aside is None else launch_aside
         self._launcher = ThreadPoolExecutor(1, "dac-launch") if self.launches_aside else None
 
-    def _make_buffers(self, host_replay: bool) -> None:
+    def _make_buffers(self) -> None:
         """Allocate the replay buffer, in host memory or on the device, and begin the first episodes."""
         count, row, dtype = len(self.members), row_size(self.spec), float_dtype()
         shape = (count, self.schedule.capacity, row)
-        self._host_ring = np.zeros(shape, dtype) if host_replay else None
-        self._ring = None if host_replay else jnp.zeros(shape, dtype)
+        self._host_ring = np.zeros(shape, dtype) if self.host_replay else None
+        self._ring = None if self.host_replay else jnp.zeros(shape, dtype)
         self._set_clock(0)
         self._packed = np.zeros((count, self.schedule.envs, row + self.spec.obs_size), dtype)
         self._obs = self._reset(0)
@@ -247,6 +248,21 @@ class HostLoop(AbstractLoop):
         for index in np.flatnonzero(~np.isfinite(obs).all(axis=(1, 2))):
             self.health.freeze(int(index), 0, "the first observation must be finite")
 
+    def _fill_ring(self, rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        ring = np.zeros((len(self.members), self.capacity, row_size(self.spec)), float_dtype())
+        lay_out(ring, rows)
+        self._host_ring = ring if self.host_replay else None
+        self._ring = None if self.host_replay else jnp.asarray(ring)
+
+    def extend(
+        self, algorithm: AbstractAlgorithm, members: Sequence[Member], schedule: Schedule, *, host_replay: bool = False
+    ) -> None:
+        super().extend(algorithm, members, schedule, host_replay=host_replay)
+        self._layout, self._context, self._state = programs.layout_of(
+            self._algorithms, self._keys, self.states, self.spec, schedule
+        )
+        self._set_clock(self.step)
+
     def replace_states(self, states: PyTree) -> None:
         self._state = tuple(jax.tree.leaves(states))
 
@@ -272,13 +288,7 @@ class HostLoop(AbstractLoop):
 
     def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
         saved = fill(self._saved(), arrays, "the checkpoint")
-        ring = self._host_ring
-        if ring is None:
-            assert self._ring is not None
-            ring = np.zeros(self._ring.shape, self._ring.dtype)
-        lay_out(ring, rows)
-        if self._host_ring is None:
-            self._ring = jnp.asarray(ring)
+        self._fill_ring(rows)
         self.step = step
         self._packed, self._obs = saved["packed"], saved["obs"]
         if self.envs.supports_state:

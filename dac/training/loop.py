@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm
-from dac.core.population import Member
+from dac.core.population import Member, stack_algorithms
 from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec
 from dac.training.evaluate import Evaluation, Moment
@@ -36,6 +36,8 @@ class AbstractLoop(abc.ABC):
     """Steps after which an evaluation cuts an episode that its environment would let go on."""
     seconds_stepping: float = 0.0
     """Time in which environments on the host were stepped."""
+    host_replay: bool = False
+    """Whether the replay buffer is in host memory and not on the device."""
     stopping: bool = False
     """Whether `advance` is to return as soon as a step is complete."""
     evaluations_at_once: int = 1
@@ -96,6 +98,27 @@ class AbstractLoop(abc.ABC):
             self.health.freeze(index, self.step * self.schedule.envs, f"{name} is not finite")
         mask = np.isin(np.arange(len(self.members)), list(broken))
         self.replace_states(keep(jnp.asarray(mask), self._good, self.states))
+
+    def extend(
+        self, algorithm: AbstractAlgorithm, members: Sequence[Member], schedule: Schedule, *, host_replay: bool = False
+    ) -> None:
+        """Go on under a schedule with more steps, which may ask for a larger replay buffer.
+
+        The members are the same; a hyperparameter that follows the number of steps may have another value.
+        """
+        rows = None
+        if (schedule.capacity, host_replay) != (self.capacity, self.host_replay):
+            start = max(0, self.stored - self.capacity)
+            rows = start, np.asarray(self.latest_rows(start))
+        self.schedule, self.members, self.host_replay = schedule, list(members), host_replay
+        self.health.members = self.members
+        self._algorithms = stack_algorithms(algorithm, members)
+        if rows is not None:
+            self._fill_ring([rows])
+
+    @abc.abstractmethod
+    def _fill_ring(self, rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Make a new replay buffer, as large as the schedule asks for, of pieces of the old one."""
 
     @abc.abstractmethod
     def snapshot(self) -> dict[str, Array | np.ndarray]:

@@ -1,8 +1,13 @@
-"""One run from its configuration to its directory: train, evaluate, record, and tell the watchers."""
+"""One run from its configuration to its directory: train, evaluate, record, and tell the watchers.
+
+`run` and `continue_run` are one run from its start to its end. A `Session` is a run that stays alive: it can be given
+more steps and goes on to the bit, also where its environments cannot be saved.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -14,13 +19,14 @@ import jax
 import numpy as np
 
 from dac.config import RunConfig, with_steps
+from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec, UsageError
 from dac.envs.host import EnvironmentFailure, usable_cores
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
 from dac.rundir.names import CONFIG
 from dac.rundir.reading import RunDirectory
-from dac.rundir.writing import Recorder, Result, make_directory, resume_command, take_next_free
+from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resume_command, take_next_free
 from dac.tasks import find_task
 from dac.training.device import DeviceLoop
 from dac.training.evaluate import Evaluation as Episodes
@@ -40,9 +46,9 @@ SLOW_AFTER = 5.0
 """Seconds of training after which it is judged whether the environments take most of the time."""
 
 
-def place_of(config: RunConfig, spec: EnvSpec | None = None) -> Place:
+def place_of(config: RunConfig, spec: EnvSpec | None = None, schedule: Schedule | None = None) -> Place:
     """Where the replay buffer of this run goes; refuses, with the figures, one that fits nowhere."""
-    task, schedule = find_task(config.task), config.schedule()
+    task, schedule = find_task(config.task), schedule or config.schedule()
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
@@ -93,32 +99,8 @@ def run(
 
     A new run is put into the directory that is wanted, or into the next free one of `runs`.
     """
-    started = time.perf_counter()
-    keep_freed_memory()
-    loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
-    try:
-        if wanted is None:
-            directory = take_next_free(config.task, config.algorithm)
-        else:
-            make_directory(directory := wanted)
-        with _emptied(directory), Lock(directory):
-            if not resuming and (directory / CONFIG).exists():
-                raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
-            recorder = Recorder(directory, config, config.members())
-            everyone = Watchers([MetricsFile(recorder), *watchers])
-            with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:
-                session = _Session(config, loop, recorder, everyone, signals, started)
-                for line in (memory, *loop.notes):
-                    session.say(line)
-                if resuming:
-                    session.restore()
-                # only now: beside the summary of a shorter run, that of a longer one would make it look finished
-                recorder.write_config()
-                if config.training.checkpoint_every:
-                    session.describe_disk()
-                return session.run()
-    finally:
-        loop.close()
+    with contextlib.closing(Session(config, wanted)) as session:
+        return session.train(watchers, resume_from=wanted if resuming else None)
 
 
 @contextlib.contextmanager
@@ -144,23 +126,36 @@ def _watched(watchers: AbstractWatcher, start: Start):
     watchers.on_end(None)
 
 
-class _Session:
-    """One process's part of a run."""
+class Session:
+    """A run in this process, from its first step, or from a checkpoint, to as many steps as it is given."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        loop: AbstractLoop,
-        recorder: Recorder,
-        watchers: AbstractWatcher,
-        signals: Signals,
-        started: float,
-    ):
-        self.config, self.loop, self.recorder, self.watchers = config, loop, recorder, watchers
-        self.signals, self.started = signals, started
-        self.checkpointer = Checkpointer(recorder.directory, config.fingerprint())
-        self.clock = Speedometer(len(loop.members) * loop.schedule.envs)
+    signals: Signals
+    watchers: AbstractWatcher
+
+    def __init__(self, config: RunConfig, directory: Path | None, *, saves: bool = True):
+        """Make the training loop, and only then the directory, so that what cannot run leaves nothing behind.
+
+        Without a directory it is the next free one of `runs`. Without `saves` no checkpoints are written on the way:
+        for a run whose directory nobody else knows.
+        """
+        self.started = time.perf_counter()
+        keep_freed_memory()
+        self.config, self.saves = config, saves
+        self.loop, self.memory = make_loop(config)
+        if directory is None:
+            try:
+                directory = take_next_free(config.task, config.algorithm)
+            except BaseException:
+                self.loop.close()
+                raise
+        self.recorder = Recorder(directory, config, config.members())
+        self.checkpointer = Checkpointer(directory, config.fingerprint())
+        self.clock = Speedometer(len(self.loop.members) * self.loop.schedule.envs)
         self.shown: dict[str, float] = {}
+        self.begun = False
+        """Whether the directory holds this run."""
+        self.broken: str | None = None
+        """What ended the training loop in the middle of a step, if something did."""
         self.stop_reason: str | None = None
         """Why a watcher asked the run to stop, if one did."""
         self.waiting: list[tuple[Moment, list[Row]]] = []
@@ -169,6 +164,80 @@ class _Session:
         """What was said and is not to be said again."""
         self.evaluations_fail = False
         """Whether an environment failed in an evaluation, as it would again."""
+
+    def close(self) -> None:
+        self.loop.close()
+
+    def train(self, watchers: Sequence[AbstractWatcher], *, resume_from: Path | None = None) -> RunDirectory:
+        """Train to the end of the configuration, evaluating, recording and saving on the way.
+
+        With `resume_from` the run goes on from the latest checkpoint of that directory.
+        """
+        if self.broken is not None:
+            raise UsageError(f"training broke off in the middle of a step ({self.broken}); go on from a checkpoint")
+        directory = self.recorder.directory
+        make_directory(directory)
+        with _emptied(directory), Lock(directory):
+            if not self.begun and directory != resume_from and (directory / CONFIG).exists():
+                raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
+            self.watchers = Watchers([MetricsFile(self.recorder), *watchers])
+            self.loop.stopping, self.stop_reason = False, None
+            start = Start(self.config, directory, self.loop.members)
+            with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
+                for line in (self.memory, *self.loop.notes):
+                    self.say(line)
+                if self.begun:
+                    self.recorder.go_on()
+                elif resume_from is not None:
+                    copy_rows(resume_from, directory)
+                    self.restore(resume_from)
+                # only now: beside the summary of a shorter run, that of a longer one would make it look finished
+                self.recorder.write_config()
+                self.begun = True
+                if self.save_every:
+                    self.describe_disk()
+                try:
+                    return self._run()
+                finally:
+                    self.recorder.seconds += time.perf_counter() - self.started
+
+    def extend(self, config: RunConfig) -> None:
+        """Give the run more steps: `config` is its configuration with another number of them.
+
+        The replay buffer may have to grow. It at least doubles then: every size is a program of its own to compile.
+        """
+        loop, schedule = self.loop, config.schedule()
+        capacity, on_host = loop.capacity, loop.host_replay
+        if schedule.capacity > capacity:
+            most = math.ceil(config.training.capacity / schedule.envs) * schedule.envs
+            capacity = min(most, max(schedule.capacity, 2 * capacity))
+        schedule = dataclasses.replace(schedule, capacity=capacity)
+        if capacity > loop.capacity:
+            place = place_of(config, loop.spec, schedule)
+            self.memory, on_host = describe_replay(place, len(loop.members), schedule, loop.spec), place == "host"
+        loop.extend(config.make_algorithm(), config.members(), schedule, host_replay=on_host)
+        self.config = self.recorder.config = config
+        self.started = time.perf_counter()
+
+    def save(self, directory: Path) -> None:
+        """Write the run as it is now into another directory, with a checkpoint, so that it can go on from there."""
+        make_directory(directory)
+        recorder, saved = self.recorder, self.checkpointer
+        if directory != recorder.directory:
+            recorder, saved = recorder.copy_to(directory), Checkpointer(directory, self.config.fingerprint())
+        saved.save(self.loop, self._notes(recorder), self._arrays(recorder))
+        saved.wait()
+        if (problem := saved.problem()) is not None:
+            raise UsageError(problem)
+        recorder.write_config()
+        recorder.write_policies(self.loop.policies())
+        if self.loop.step >= self.loop.schedule.iterations:
+            recorder.finish(self._result())
+
+    @property
+    def save_every(self) -> int:
+        """Iterations between checkpoints, 0 for none."""
+        return math.ceil(self.config.training.checkpoint_every / self.loop.schedule.envs) if self.saves else 0
 
     @property
     def env_steps(self) -> int:
@@ -190,11 +259,11 @@ class _Session:
             warning=need > free,
         )
 
-    def restore(self) -> None:
-        """Put loop and record back to the latest checkpoint that is whole."""
+    def restore(self, directory: Path) -> None:
+        """Put loop and record back to the latest checkpoint of a directory that is whole."""
         loop, recorder, fingerprint = self.loop, self.recorder, self.config.fingerprint()
         found = restore_latest(
-            recorder.directory,
+            directory,
             fingerprint,
             lambda found: recorder.check(found.notes),
             lambda problem: self.say(problem, warning=True),
@@ -208,8 +277,9 @@ class _Session:
         loop.health.restore(checkpoint.notes["health"])
         loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
         recorder.restore(checkpoint.notes, record)
-        self.checkpointer = Checkpointer(recorder.directory, fingerprint, checkpoint)
-        recorder.write_policies(loop.policies())  # those on the disk may be of a later checkpoint that is damaged
+        if directory == recorder.directory:
+            self.checkpointer = Checkpointer(directory, fingerprint, checkpoint)
+            recorder.write_policies(loop.policies())  # those on the disk may be of a later checkpoint that is damaged
         self.say(f"continues at step {self.env_steps:,}")
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
@@ -217,7 +287,7 @@ class _Session:
         if not loop.restores_exactly:
             self.say("its environments cannot be saved: they begin new episodes, so it is not the same to the bit")
 
-    def run(self) -> RunDirectory:
+    def _run(self) -> RunDirectory:
         try:
             self._train()
         except EnvironmentFailure as failure:
@@ -235,22 +305,24 @@ class _Session:
             self.say(f"stopped at step {self.env_steps:,}: {self.stop_reason}{self._hint()}")
             return RunDirectory(recorder.directory)
         self._keep_visits()  # of a run that was cut to what it had, the last step was not known to be the last
-        recorder.finish(
-            Result(
-                steps=self.env_steps,
-                updates=loop.schedule.updates(loop.step),
-                frozen=loop.health.save(),
-                visited=loop.visited(),
-                first_visits=loop.first_visits(),
-                seconds=time.perf_counter() - self.started,
-                agent_steps_per_second=self.clock.rate,
-            )
-        )
+        recorder.finish(self._result(time.perf_counter() - self.started))
         return RunDirectory(recorder.directory)
 
+    def _result(self, seconds: float = 0.0) -> Result:
+        """What the run has come to; `seconds` are those that the recorder has not counted yet."""
+        loop = self.loop
+        return Result(
+            steps=self.env_steps,
+            updates=loop.schedule.updates(loop.step),
+            frozen=loop.health.save(),
+            visited=loop.visited(),
+            first_visits=loop.first_visits(),
+            seconds=seconds,
+            agent_steps_per_second=self.clock.rate,
+        )
+
     def _train(self) -> None:
-        loop, schedule = self.loop, self.loop.schedule
-        save_every = math.ceil(self.config.training.checkpoint_every / schedule.envs)
+        loop, schedule, save_every = self.loop, self.loop.schedule, self.save_every
         if self._lacks_evaluation():
             self._evaluate()
         while loop.step < schedule.iterations and self.stop_reason is None:
@@ -278,7 +350,11 @@ class _Session:
     def _advance(self, until: int) -> None:
         loop, schedule = self.loop, self.loop.schedule
         while loop.step < until and not loop.stopping:
-            self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
+            try:
+                self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
+            except BaseException as error:
+                self.broken = " ".join(f"{type(error).__name__}: {error}".split())
+                raise
             self._report_problems()
             self._tell_of_slow_envs()
             self._report_progress()
@@ -367,17 +443,23 @@ class _Session:
 
     def _save(self) -> None:
         self._run_episodes()  # the record must be complete up to here
-        seconds = self.recorder.seconds + time.perf_counter() - self.started
-        notes = self.recorder.notes() | {"health": self.loop.health.save(), "seconds": seconds}
-        arrays = {RECORD + name: array for name, array in self.recorder.arrays().items()}
+        notes = self._notes(self.recorder, time.perf_counter() - self.started)
         policies = self.loop.copy_policies()
-        self.checkpointer.save(self.loop, notes, arrays, lambda: self.recorder.write_policies(policies))
+        write_policies = functools.partial(self.recorder.write_policies, policies)
+        self.checkpointer.save(self.loop, notes, self._arrays(self.recorder), write_policies)
         self.watchers.on_checkpoint(self.env_steps)
+
+    def _notes(self, recorder: Recorder, seconds: float = 0.0) -> dict[str, Any]:
+        """What a checkpoint remembers beside arrays; `seconds` are those that the recorder has not counted yet."""
+        return recorder.notes() | {"health": self.loop.health.save(), "seconds": recorder.seconds + seconds}
+
+    def _arrays(self, recorder: Recorder) -> dict[str, np.ndarray]:
+        return {RECORD + name: array for name, array in recorder.arrays().items()}
 
     def _save_early(self) -> None:
         """Save at a step that is no multiple of the period, so that nothing is lost."""
         self._run_episodes()
-        if self.config.training.checkpoint_every:
+        if self.save_every:
             self._save()
             self.checkpointer.wait()
             self._report_problems()

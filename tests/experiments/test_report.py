@@ -20,13 +20,14 @@ from rich.console import Console
 
 import dac
 from dac.api import Run
+from dac.api.drawing import COLOURS, moments
 from dac.cli import main
 from dac.cli.plan_bar import PlanBar
 from dac.cli.reproduce import reproduce
 from dac.core.types import UsageError
 from dac.experiments import report
 from dac.experiments.collect import Curves, Shelf
-from dac.experiments.figures import COLOURS, Line, draw_curves, moments
+from dac.experiments.figures import Line, draw_curves
 from dac.experiments.overview import thumbnail
 from dac.experiments.page import table
 from dac.experiments.paper import EXPERIMENTS, Experiment, Method, published

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 
@@ -24,6 +25,17 @@ class Remainder(ProgressColumn):
         return Text(str(task.fields["text"]), no_wrap=True, overflow="ellipsis")
 
 
+def shows_progress(wanted: bool | None) -> bool:
+    """Tell whether there is to be a progress bar: as asked for, otherwise in terminals and notebooks."""
+    return _is_live(Console(file=sys.stderr)) if wanted is None else wanted
+
+
+def _is_live(console: Console) -> bool:
+    """Tell whether what was printed can be drawn over; in a notebook rich needs ipywidgets for it."""
+    notebook = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+    return console.is_terminal or notebook
+
+
 class ProgressBar(AbstractWatcher):
     """Shows steps, agent-steps per second, time left and the latest evaluation of one run."""
 
@@ -38,7 +50,7 @@ class ProgressBar(AbstractWatcher):
         who = f"{len(members)} members" if len(members) > 1 else f"1 member ({members[0].label()})"
         label = f"{config.algorithm} on {config.task}, {who}"
         self._steps = config.training.steps
-        if self._console.is_terminal:
+        if _is_live(self._console):
             self._live = Progress(
                 BarColumn(20),
                 TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),

@@ -1,0 +1,113 @@
+"""Run directories from Python: train a population, continue it, and use what it learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import PyTree
+
+from dac.api.agents import evaluate_policies, load_policies
+from dac.api.environments import Environment, NamedTask
+from dac.api.model import Model, check_member
+from dac.api.population import Population
+from dac.config import resolve
+from dac.core.types import UsageError
+from dac.rundir.reading import RunDirectory
+from dac.rundir.writing import check_new
+from dac.tasks import find_task
+from dac.training.compilation import enable_compilation_cache
+from dac.training.evaluate import Evaluation
+from dac.training.run import continue_run, run
+from dac.training.watchers import AbstractWatcher
+from dac.training.watchers.log import Log
+from dac.training.watchers.progress import ProgressBar, shows_progress
+
+
+class Run(RunDirectory):
+    """A run directory and what can be done with it: read its curves, act with its policies, go on with it."""
+
+    def policies(self) -> PyTree:
+        """The policies of all members, stacked; `model(k)` is one that can act."""
+        return load_policies(self)
+
+    def model(self, member: int = 0) -> Model:
+        """One member as a model, which can predict and evaluate; alone in its run, it can learn on as well."""
+        return Model.load(self.directory, member=check_member(member, len(self.members)))
+
+    def population(self) -> Population:
+        """All members as a population."""
+        return Population.load(self.directory)
+
+    def evaluate(self, episodes: int = 10) -> Evaluation:
+        """Run fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""
+        if episodes < 1:
+            raise UsageError(f"episodes must be at least 1, not {episodes}")
+        task = find_task(self.config.task)
+        return evaluate_policies(self.policies(), self.members, task, episodes, self.config.training)
+
+    def resume(self, steps: int | None = None) -> Run:
+        """Continue where the last checkpoint left it, to `steps` environment steps per member if given."""
+        return resume(self.directory, steps)
+
+    def __repr__(self) -> str:
+        count, steps = len(self.members), self.config.training.steps
+        done = "finished" if self.finished else f"not finished, checkpoint at {self.last_checkpoint():,}"
+        members = f"{count} member{'s' * (count > 1)}"
+        return (
+            f"<Run of {self.config.algorithm} on {self.config.task}, {members}, {steps:,} steps each, {done}: "
+            f"{self.directory}>"
+        )
+
+
+def train(
+    algorithm: str | None = None,
+    task: Environment | None = None,
+    *,
+    seeds: Iterable[int] | int | str = 0,
+    out: Path | str | None = None,
+    config: Path | str | None = None,
+    watchers: Sequence[AbstractWatcher] = (),
+    progress: bool | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a population and return its run directory as a `Run`.
+
+    Settings are those of `dac train --help`; a list for a float setting trains every combination at once:
+
+        run = dac.train("dac", "maze", seeds=range(5), alpha=[0.5, 1.0], steps=20_000)
+
+    `seeds=2` is the one seed 2; `seeds=range(2)` trains two members, of the seeds 0 and 1.
+
+    The task is a name of `dac list tasks`, an id of Gymnasium, an environment, or a function that makes one. Watchers
+    (`dac.training.watchers`) see the run while it goes on and may stop it; warnings go to the logger `dac` where no
+    progress bar is shown. `progress` shows one; by default there is one in terminals and notebooks.
+    """
+    name = None if task is None else NamedTask(task).name
+    file = None if config is None else Path(config)
+    resolved = resolve(algorithm, name, seeds, settings, file)
+    directory = None if out is None else Path(out)
+    check_new(directory)
+    enable_compilation_cache()
+    return Run(run(resolved, directory, [_show(progress), *watchers]).directory)
+
+
+def resume(
+    directory: Path | str,
+    steps: int | None = None,
+    *,
+    watchers: Sequence[AbstractWatcher] = (),
+    progress: bool | None = None,
+) -> Run:
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+    enable_compilation_cache()
+    return Run(continue_run(Path(directory), steps, [_show(progress), *watchers]).directory)
+
+
+def _show(progress: bool | None) -> AbstractWatcher:
+    return ProgressBar() if shows_progress(progress) else Log()
+
+
+load = Run
+"""Read a run directory: `dac.load("runs/maze-dac-001")`; its `resume` continues it, its `model` acts."""
