@@ -25,6 +25,7 @@ COMMANDS = {
     "reproduce": "run an experiment of the paper: a figure or a table, with statistics and a report",
     "report": "one self-contained page over runs: curves, verdicts, commands",
     "list": "name every task or every algorithm",
+    "completion": "print a script with which bash, zsh or fish completes all of this",
 }
 """Every command with its line in `dac --help`; each has a module of its name in this package.
 

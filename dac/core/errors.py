@@ -6,7 +6,7 @@ from __future__ import annotations
 class UsageError(ValueError):
     """The caller asked for something that does not exist or cannot be; the message is one line.
 
-    A setting that would help is written as in Python, `out=` or `on_nan=freeze`; the command line writes the option.
+    A setting that would help is written as in Python, `out=` or `on_nan=freeze`; the command line makes it an option.
     """
 
 

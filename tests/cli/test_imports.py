@@ -27,6 +27,8 @@ def command(words):
         (command("--help"), []),
         (command("--version"), []),
         (command("list"), []),
+        (command("completion bash"), []),
+        (command("completion --for tr"), []),
         (command("list tasks"), []),
         ("import dac.envs.gymnasium", ["gymnasium"]),  # all that a worker process loads
         (command("list algorithms"), ["jax", "equinox", "optax"]),

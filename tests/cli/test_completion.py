@@ -1,0 +1,129 @@
+"""What may follow the words on the command line, said in Python and asked by a real shell."""
+
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dac.cli import main
+from dac.cli.completion import SCRIPTS, answer
+from dac.cli.main import COMMANDS
+from dac.tasks import TASKS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache folder of its own, filled by whoever asks first."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with two runs in `runs`, and another one elsewhere."""
+    for name in ("runs/maze-dac-001", "runs/maze-sac-001", "else where/my run"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("", [*COMMANDS, "--help", "--version"]),
+        ("tr", ["train"]),
+        ("nothing ", []),
+        ("train dac Sparse", [name for name in TASKS if name.startswith("Sparse")]),
+        ("train dac gy", ["gym:"]),
+        ("train sa", ["sac", "sac-div"]),
+        ("train --seeds 3 sa", ["sac", "sac-div"]),
+        ("train --seeds=3 dac ma", ["maze"]),
+        ("train dac maze --alpha-g", ["--alpha-gradient"]),
+        ("train sac maze --alpha", []),
+        ("train --out sac dac maze --clip", ["--clip"]),
+        ("train dac maze --bonus ", ["none", "rnd", "maxent-state"]),
+        ("train dac maze --adapt ", ["true", "false"]),
+        ("train dac maze --replay d", ["device"]),
+        ("train dac maze --out ", []),  # the shell's files
+        ("list ", ["tasks", "algorithms"]),
+        ("list tasks --q", []),
+        ("evaluate --epi", ["--episodes"]),
+        ("reproduce fig1", ["fig1-maze"]),
+        ("completion ", list(SCRIPTS)),
+    ],
+)
+def test_what_may_follow(line, offered):
+    assert answer(line.split(" ")) == ("words", offered)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("resume ", ["runs/maze-dac-001", "runs/maze-sac-001"]),
+        ("evaluate --episodes 3 runs/maze-s", ["runs/maze-sac-001"]),
+        ("video e", ["else where/"]),
+        ("report nowhere/", []),
+    ],
+)
+def test_run_directories_may_follow(here, line, offered):
+    assert answer(line.split(" ")) == ("paths", offered)
+    assert answer(["resume", f"{here}/runs/maze-d"]) == ("paths", [f"{here}/runs/maze-dac-001"])
+
+
+def test_answers_are_quick_and_of_this_version(cache, monkeypatch):
+    answer(["train", "dac", "maze", "--"])
+    start = time.perf_counter()
+    answer(["train", "dac", "maze", "--"])
+    assert time.perf_counter() - start < 0.2
+    (path,) = cache.glob("dac/*")
+    path.write_text('{"version": "0.1"}')
+    assert answer(["train", "sa"])[1] == ["sac", "sac-div"]
+    path.write_text("not json")
+    assert answer(["train", "sa"])[1] == ["sac", "sac-div"]
+    shutil.rmtree(cache / "dac")
+    (cache / "dac").touch()  # no folder can be made
+    assert answer(["train", "sa"])[1] == ["sac", "sac-div"]
+    (cache / "dac").unlink()
+
+
+def test_the_command_prints_scripts(capsys):
+    for name, script in SCRIPTS.items():
+        assert main(["completion", name]) == 0
+        assert capsys.readouterr().out == script
+    assert main(["completion"]) == 2
+    assert "a shell is needed, for example: dac completion bash (accepted: bash, zsh, fish)" in capsys.readouterr().err
+
+
+ASK = """
+dac() { "$PYTHON" -m dac "$@"; }
+source <(dac completion bash)
+compopt() { echo "compopt $*"; }
+ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _dac; printf '<%s>' "${COMPREPLY[@]}"; echo; }
+ask dac evalu
+ask dac resume runs/maze-s
+ask dac resume "else"
+ask dac train sac maze --temp
+complete -p dac
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_a_real_shell_completes(here, monkeypatch):
+    answer(["train", "sa"])  # fills the cache
+    monkeypatch.setenv("PYTHON", sys.executable)
+    done = subprocess.run(["bash", "-c", ASK], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "<evaluate>",
+        "compopt -o filenames",
+        "<runs/maze-sac-001>",
+        "compopt -o filenames",
+        "compopt -o nospace",
+        "<else where/>",
+        "<>",
+        "complete -o bashdefault -o default -F _dac dac",
+    ]
