@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dac._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from dac import callbacks as callbacks
     from dac.algorithms import DAC as DAC
     from dac.algorithms import SAC as SAC
     from dac.api import Run as Run
@@ -33,10 +34,15 @@ _HOMES = {
 }
 """Where each public name lives. It is imported at first use, so that `import dac` does not wait for JAX."""
 
-__all__ = ["__version__", *_HOMES]
+_MODULES = ("callbacks",)
+"""Modules that are public names themselves."""
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dac.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'dac' has no attribute {name!r}")
     module, attribute = _HOMES[name]

@@ -23,15 +23,15 @@ from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.host import evaluate_on_host
 from dac.training.run import continue_run, run
-from dac.training.watchers import AbstractWatcher
+from dac.training.watchers import Watcher
 from dac.training.watchers.log import Log
 
 
 class Run(RunDirectory):
     """A run directory and what can be done with it: read its curves, act with its policies, go on with it."""
 
-    def policies(self) -> PyTree:
-        """The policies of all members, stacked."""
+    def policies(self, file: str = POLICY) -> PyTree:
+        """The policies of all members, stacked; also from another file of the run, such as `best.safetensors`."""
         algorithms = stack_algorithms(self.config.make_algorithm(), self.members)
         spec = find_task(self.config.task).spec()
 
@@ -39,7 +39,7 @@ class Run(RunDirectory):
             return algorithm.policy(algorithm.init(stream(key, INIT), spec))
 
         template = eqx.filter_eval_shape(each_member(fresh), algorithms, stack_keys(self.members))
-        return load_tree(self.directory / POLICY, template)
+        return load_tree(self.directory / file, template)
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
         """Run fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""
@@ -64,7 +64,7 @@ def train(
     seeds: Iterable[int] | int | str = 0,
     out: Path | str | None = None,
     config: Path | str | None = None,
-    watchers: Sequence[AbstractWatcher] = (),
+    watchers: Sequence[Watcher] = (),
     **settings: Any,
 ) -> Run:
     """Train a population and return its run directory as a `Run`.
@@ -74,7 +74,8 @@ def train(
         run = dac.train("dac", "maze", seeds=range(5), alpha=[0.5, 1.0], steps=20_000)
 
     The task is a name of `dac list tasks`, `gym:ID`, or a function that makes a Gymnasium environment. Watchers
-    (`dac.training.watchers`) see the run while it goes on and may stop it; warnings go to the logger `dac`.
+    (`dac.callbacks`, or functions of an evaluation) see the run while it goes on and may stop it; warnings go to the
+    logger `dac`.
     """
     name = task_of(task) if callable(task) else task
     file = None if config is None else Path(config)
@@ -84,7 +85,7 @@ def train(
     return Run(run(resolved, directory, [Log(), *watchers]).directory)
 
 
-def resume(directory: Path | str, steps: int | None = None, *, watchers: Sequence[AbstractWatcher] = ()) -> Run:
+def resume(directory: Path | str, steps: int | None = None, *, watchers: Sequence[Watcher] = ()) -> Run:
     """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
     enable_compilation_cache()
     return Run(continue_run(Path(directory), steps, [Log(), *watchers]).directory)

@@ -29,7 +29,15 @@ from dac.training.host import HostLoop
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
 from dac.training.signals import Interrupted, Signals
-from dac.training.watchers import AbstractWatcher, Evaluation, Message, Position, Start, Watchers
+from dac.training.watchers import (
+    CallbackError,
+    Evaluation,
+    Position,
+    Start,
+    Watcher,
+    Watchers,
+    as_watcher,
+)
 from dac.training.watchers.metrics import MetricsFile
 
 RECORD = "record/"
@@ -68,7 +76,7 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     return loop, memory
 
 
-def continue_run(directory: Path, steps: int | None, watchers: Sequence[AbstractWatcher]) -> RunDirectory:
+def continue_run(directory: Path, steps: int | None, watchers: Sequence[Watcher]) -> RunDirectory:
     """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
     found = RunDirectory(directory)
     before = found.config.training.steps
@@ -80,11 +88,10 @@ def continue_run(directory: Path, steps: int | None, watchers: Sequence[Abstract
     return run(config, directory, watchers, resuming=True)
 
 
-def run(
-    config: RunConfig, directory: Path, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
-) -> RunDirectory:
+def run(config: RunConfig, directory: Path, watchers: Sequence[Watcher], *, resuming: bool = False) -> RunDirectory:
     """Train to the end, evaluating, recording and saving on the way."""
     started = time.perf_counter()
+    own = [as_watcher(watcher) for watcher in watchers]
     keep_freed_memory()
     loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
     try:
@@ -93,8 +100,11 @@ def run(
             if not resuming and (directory / CONFIG).exists():
                 raise UsageError(f"{directory} exists already; give another --out, or remove it first")
             recorder = Recorder(directory, config, config.members())
-            everyone = Watchers([MetricsFile(recorder), *watchers])
-            with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:
+            everyone = Watchers([MetricsFile(recorder), *own])
+            with (
+                _watched(everyone, Start(config, directory, loop.members, everyone.say)),
+                Signals(loop.ask_to_stop) as signals,
+            ):
                 session = _Session(config, loop, recorder, everyone, signals, started)
                 session.say(memory)
                 if resuming:
@@ -109,15 +119,17 @@ def run(
 
 
 @contextlib.contextmanager
-def _watched(watchers: AbstractWatcher, start: Start):
+def _watched(watchers: Watchers, start: Start):
     """Tell the watchers of the start and, whatever happens, of the end."""
-    watchers.on_start(start)
     try:
+        watchers.on_start(start)
         yield
     except BaseException as error:
         watchers.on_end(error)
         raise
     watchers.on_end(None)
+    if (failure := watchers.failure) is not None:
+        raise CallbackError(f"{failure}; the run itself is saved in {start.directory}") from failure.__cause__
 
 
 class _Session:
@@ -128,7 +140,7 @@ class _Session:
         config: RunConfig,
         loop: AbstractLoop,
         recorder: Recorder,
-        watchers: AbstractWatcher,
+        watchers: Watchers,
         signals: Signals,
         started: float,
     ):
@@ -148,7 +160,7 @@ class _Session:
         return self.loop.step * self.loop.schedule.envs
 
     def say(self, text: str, *, warning: bool = False) -> None:
-        self.watchers.on_message(Message(text, warning))
+        self.watchers.say(text, warning=warning)
 
     def describe_disk(self) -> None:
         """Say how much room the checkpoints need, and whether there is as much."""
@@ -173,6 +185,7 @@ class _Session:
         )
         if found is None:
             recorder.restore(None, {})
+            self.watchers.on_restore(0)
             self.say("no checkpoint yet: the run starts from the beginning")
             return
         checkpoint, arrays, rows = found
@@ -181,6 +194,7 @@ class _Session:
         loop.restore(checkpoint.step, {n: a for n, a in arrays.items() if not n.startswith(RECORD)}, rows)
         recorder.restore(checkpoint.notes, record)
         self.checkpointer = Checkpointer(recorder.directory, fingerprint, checkpoint)
+        self.watchers.on_restore(self.env_steps)
         self.say(f"continues at step {self.env_steps:,}")
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
@@ -200,7 +214,9 @@ class _Session:
             self._report_problems()
         loop, recorder = self.loop, self.recorder
         recorder.write_policies(loop.policies())
-        if loop.step < loop.schedule.iterations:  # a watcher had seen enough
+        if loop.step < loop.schedule.iterations:  # a watcher had seen enough, or failed
+            if self.watchers.failure is not None:
+                raise CallbackError(f"{self.watchers.failure}{self._hint()}") from self.watchers.failure.__cause__
             self.say(f"stopped at step {self.env_steps:,}: {self.stop_reason}{self._hint()}")
             return RunDirectory(recorder.directory)
         recorder.finish(
@@ -286,9 +302,9 @@ class _Session:
         moments, rows = zip(*self.waiting, strict=True)
         self.waiting.clear()
         results = self.loop.evaluate_moments(moments, self.config.training.eval_episodes)
-        for known, episodes in zip(rows, results, strict=True):
+        for moment, known, episodes in zip(moments, rows, results, strict=True):
             _fill_in(known, episodes)
-            evaluation = Evaluation(known[0]["step"], known)
+            evaluation = Evaluation(known[0]["step"], known, moment)
             self.shown = {name: evaluation.mean(name) for name in ("return", "visited") if name in known[0]}
             self._heed(self.watchers.on_evaluation(evaluation))
         self._report_progress()
