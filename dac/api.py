@@ -85,10 +85,19 @@ def train(
     return Run(run(resolved, directory, [Log(), *watchers]).directory)
 
 
-def resume(directory: Path | str, steps: int | None = None, *, watchers: Sequence[Watcher] = ()) -> Run:
-    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+def resume(
+    directory: Path | str,
+    steps: int | None = None,
+    *,
+    watchers: Sequence[Watcher] = (),
+    log: Sequence[str] | None = None,
+) -> Run:
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
+
+    It keeps its loggers, unless others are given by `log`.
+    """
     enable_compilation_cache()
-    return Run(continue_run(Path(directory), steps, [Log(), *watchers]).directory)
+    return Run(continue_run(Path(directory), steps, [Log(), *watchers], log).directory)
 
 
 load = Run

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from dac.config import RunConfig, with_steps
+from dac.config import RunConfig, with_loggers, with_steps
 from dac.core.types import EnvSpec, UsageError
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
@@ -26,6 +26,7 @@ from dac.training.evaluate import Evaluation as Episodes
 from dac.training.evaluate import Moment
 from dac.training.health import find_warnings
 from dac.training.host import HostLoop
+from dac.training.loggers import make_loggers
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
 from dac.training.signals import Interrupted, Signals
@@ -76,11 +77,17 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     return loop, memory
 
 
-def continue_run(directory: Path, steps: int | None, watchers: Sequence[Watcher]) -> RunDirectory:
-    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+def continue_run(
+    directory: Path, steps: int | None, watchers: Sequence[Watcher], log: Sequence[str] | None = None
+) -> RunDirectory:
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
+
+    It keeps its loggers, unless others are given.
+    """
     found = RunDirectory(directory)
     before = found.config.training.steps
-    config = found.config if steps is None else with_steps(found.config, steps)
+    config = found.config if log is None else with_loggers(found.config, log)
+    config = config if steps is None else with_steps(config, steps)
     if found.finished and config.training.steps <= before:
         raise UsageError(f"{directory} is finished, at {before} steps; give more with --steps")
     if config.training.steps < before:
@@ -91,7 +98,7 @@ def continue_run(directory: Path, steps: int | None, watchers: Sequence[Watcher]
 def run(config: RunConfig, directory: Path, watchers: Sequence[Watcher], *, resuming: bool = False) -> RunDirectory:
     """Train to the end, evaluating, recording and saving on the way."""
     started = time.perf_counter()
-    own = [as_watcher(watcher) for watcher in watchers]
+    own = [*make_loggers(config.training.log), *(as_watcher(watcher) for watcher in watchers)]
     keep_freed_memory()
     loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
     try:

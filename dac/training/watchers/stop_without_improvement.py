@@ -14,8 +14,8 @@ from dac.training.watchers.stop_on_return import Whose, check_whose
 class StopWithoutImprovement(AbstractWatcher):
     """Stops after `patience` evaluations in a row without a return that is more than `min_delta` above the best before.
 
-    That must hold for all members, for any, or for their mean. Frozen members are not asked. A resumed run remembers its
-    evaluations.
+    That must hold for all members, for any, or for their mean. Frozen members are not asked. A resumed run remembers
+    its evaluations.
     """
 
     def __init__(self, patience: int, min_delta: float = 0.0, members: Whose = "all"):
