@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dac.cli.plan_bar import PlanBar, describe
-from dac.cli.status import print_status
+from dac.cli.reproduce_status import print_status
 from dac.cli.text import duration, short
 from dac.config.text import parse_seeds
 from dac.core.errors import UsageError

@@ -87,7 +87,7 @@ def read_tail(path: Path, members: int) -> Table:
 
 def _table(path: Path, header: bytes, body: bytes, members: int) -> Table:
     columns = header.decode("utf-8", "replace").split(",")
-    if columns[0] != "member" or not {"step", "return", "frozen"} <= set(columns):
+    if columns[0] != "member" or not {"step", "return"} <= set(columns):
         raise UsageError(f"{path} is damaged: its first line does not name the columns")
     lines = body.split(b"\n")[:-1]
     table = Table(path, columns, lines[: len(lines) // members * members], members)

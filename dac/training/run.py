@@ -40,6 +40,7 @@ from dac.training.watchers import (
     as_watcher,
 )
 from dac.training.watchers.metrics import MetricsFile
+from dac.training.watchers.progress_file import ProgressFile
 
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
@@ -107,7 +108,7 @@ def run(config: RunConfig, directory: Path, watchers: Sequence[Watcher], *, resu
             if not resuming and (directory / CONFIG).exists():
                 raise UsageError(f"{directory} exists already; give another --out, or remove it first")
             recorder = Recorder(directory, config, config.members())
-            everyone = Watchers([MetricsFile(recorder), *own])
+            everyone = Watchers([MetricsFile(recorder), ProgressFile(directory), *own])
             with (
                 _watched(everyone, Start(config, directory, loop.members, everyone.say)),
                 Signals(loop.ask_to_stop) as signals,

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from dac.config import RunConfig
 from dac.core.population import Member
@@ -73,6 +72,8 @@ def make_record(step: int, rows: Sequence[Mapping[str, Any]], groups: Sequence[G
 
 def spread(values: Sequence[float]) -> Spread:
     """Return the mean of some values and its 95% interval by Student's t distribution."""
+    from scipy.special import stdtrit  # on the logger's thread, so that no help text waits for it
+
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Spread(mean, None, None)

@@ -33,7 +33,7 @@ class StopWithoutImprovement(AbstractWatcher):
     def on_restore(self, step: int) -> None:
         for rows in read_table(self._start.directory / METRICS, len(self._start.members)).evaluations():
             if rows[0]["step"] <= step:
-                self._note(Evaluation(int(rows[0]["step"]), rows))
+                self._note(Evaluation(int(rows[0]["step"]), [{"frozen": 0} | row for row in rows]))
 
     def on_evaluation(self, evaluation: Evaluation) -> str | None:
         self._note(evaluation)
