@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dac.cli.text import duration, short
 from dac.experiments.reproduce import Reproduction
 from dac.experiments.status import Row, find_status
+from dac.experiments.text import duration, short
 
 STYLES = {"complete": "green", "partial": "yellow", "missing": "dim"}
 

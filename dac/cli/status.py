@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dac.cli.text import duration, short
-from dac.core.errors import UsageError
+from dac.experiments.text import duration, short
 from dac.rundir.glance import Glance, find_directories, glance
 
 STYLES = {"running": "green", "finished": "", "stopped": "yellow", "broken": "red"}
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 def look(folders: Sequence[Path]) -> list[Glance]:
     """Look at every run in and under some folders."""
-    return [glance(directory) for directory in find_directories(list(folders))]
+    return [glance(directory) for directory in find_directories(folders)]
 
 
 def describe(runs: Sequence[Glance], folders: Sequence[Path]) -> Group:
@@ -109,7 +108,7 @@ def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0.1 <= float(text) <= 86_400:
             return float(text)
-    raise UsageError(f"--watch takes seconds from 0.1 to 86400, not {text!r}")
+    raise argparse.ArgumentTypeError(f"takes seconds from 0.1 to 86400, not {text!r}")
 
 
 def _finite(row: dict) -> dict:

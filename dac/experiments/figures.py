@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 
@@ -13,25 +13,14 @@ matplotlib.use("Agg")  # files only, no window
 
 import matplotlib.pyplot as plt
 import numpy as np
-from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from dac.envs.maze import SIZE, free_cells
+from dac.experiments.lines import COLOURS, LABELS, Line, moments
 from dac.rundir.files import write_atomically
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-"""The palette of Okabe and Ito, which colour-blind people can tell apart."""
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 """The pattern of each line, for print without colour."""
-
-LABELS = {
-    "return": "return",
-    "visited": "visited cells",
-    "js_divergence": "divergence from the ring, D_JS",
-    "alpha_mean": "alpha",
-    "policy_entropy": "policy entropy",
-}
 
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 
@@ -68,16 +57,6 @@ def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
     return figure
 
 
-class Line(NamedTuple):
-    """The curve of one method in a panel."""
-
-    label: str
-    style: int
-    """Number of its colour and pattern."""
-    steps: Float[np.ndarray, " time"]
-    values: Float[np.ndarray, "time seed"]
-
-
 def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:
     """Draw mean and one standard deviation over seeds: a row of panels, one per task, above one legend."""
     with plt.rc_context(STYLE):
@@ -107,14 +86,6 @@ def _add_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
-
-
-def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over the seeds that have a value; NaN where none has."""
-    there = np.isfinite(values)
-    count = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
-    mean = np.where(there, values, 0).sum(axis=1) / count
-    return mean, np.sqrt(np.where(there, (values - mean[:, None]) ** 2, 0).sum(axis=1) / count)
 
 
 def save(figure: Figure, path: Path) -> Path:

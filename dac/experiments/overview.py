@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from dac.experiments.figures import COLOURS, Line, moments
+from dac.experiments.lines import COLOURS, Line, moments
 
 State = Literal["complete", "partial", "missing"]
 

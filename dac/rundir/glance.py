@@ -14,7 +14,7 @@ import re
 import socket
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +60,8 @@ class Glance:
     warnings: tuple[str, ...] = ()
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """config.toml as it stands."""
+    summary: Mapping[str, Any] | None = None
+    """summary.json, of a finished run."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values with names that say their units."""
@@ -83,7 +85,7 @@ class Glance:
         }
 
 
-def find_directories(folders: list[Path]) -> list[Path]:
+def find_directories(folders: Sequence[Path]) -> list[Path]:
     """Return every run directory in and under some folders, each once."""
     found: dict[str, Path] = {}
     for folder in folders:
@@ -117,7 +119,7 @@ def _look(directory: Path, seen: dict[str, Any]) -> None:
     """Put what is found into `seen`, so that it is there where the rest is damaged."""
     config = _read_config(directory / CONFIG)
     training = config["training"]
-    lists = [value for value in config["hyper"].values() if _is_sweep(value)]
+    lists = [value for value in config["hyper"].values() if is_sweep(value)]
     members = len(config["seeds"]) * math.prod(map(len, lists))
     seen |= {"config": config, "algorithm": config["algorithm"], "task": config["task"], "members": members}
     seen["steps"] = int(training["steps"])
@@ -145,7 +147,21 @@ def _look(directory: Path, seen: dict[str, Any]) -> None:
         seen |= {"state": "running", "detail": _where(holder), "step": max(step, int(progress.get("step", 0)))}
         seen |= {"rate": progress.get("agent_steps_per_second"), "seconds_left": progress.get("seconds_left")}
     elif summary is not None:
-        seen |= {"state": "finished", "step": seen["steps"], "rate": summary["agent_steps_per_second"]}
+        kinds = {
+            "members": list,
+            "versions": dict,
+            "seconds": int | float,
+            "agent_steps_per_second": int | float | None,
+        }
+        for name, kind in kinds.items():
+            if not isinstance(summary.get(name, ...), kind):
+                raise UsageError(f"{SUMMARY} is damaged: {name!r} is missing or not what it should be")
+        seen |= {
+            "state": "finished",
+            "step": seen["steps"],
+            "rate": summary["agent_steps_per_second"],
+            "summary": summary,
+        }
         seen["frozen"] = tuple(k for k, member in enumerate(summary["members"]) if member["frozen"])
         seen["warnings"] = tuple(map(str, summary["warnings"]))
     else:
@@ -165,7 +181,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _is_sweep(value: Any) -> bool:
+def is_sweep(value: Any) -> bool:
     """Whether a setting is a list of which every member has one value: of floats, since sizes of layers are whole."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, float) for item in value)
 

@@ -23,6 +23,7 @@ from dac._version import __version__
 from dac.config import RunConfig
 from dac.core.population import Member
 from dac.core.types import UsageError
+from dac.rundir.files import make_directory as make_directory
 from dac.rundir.files import write_atomically
 from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
 from dac.rundir.weights import save_tree
@@ -40,13 +41,6 @@ def choose_directory(wanted: Path | None, task: str, algorithm: str) -> Path:
         more = f", or continue it with: dac resume {directory}" if (directory / CONFIG).is_file() else ""
         raise UsageError(f"{directory} exists already; give another --out, or remove it first{more}")
     return directory
-
-
-def make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {directory}: {error.strerror}") from None
 
 
 def _next_free(stem: str) -> Path:

@@ -33,7 +33,13 @@ def write_run(directory, *, evaluations=3, members=2, steps=1000, task="maze", s
         rows += [f"{m},{m},{step},{step},{step + m}.5,0.0,10.0,{int(m in frozen)}" for m in range(members)]
     (directory / "metrics.csv").write_text("\n".join(rows) + "\n")
     if summary:
-        found = {"agent_steps_per_second": 123.0, "warnings": ["Q explodes"], "members": [{"frozen": None}] * members}
+        found = {
+            "agent_steps_per_second": 123.0,
+            "seconds": 60.0,
+            "versions": {"dac": "0.2.0"},
+            "warnings": ["Q explodes"],
+            "members": [{"frozen": None}] * members,
+        }
         (directory / "summary.json").write_text(json.dumps(found))
     return directory
 
@@ -96,7 +102,7 @@ def test_whoever_holds_a_lock_is_found_out(tmp_path, monkeypatch):
         ),
         ("summary.json", b"{", "summary.json is damaged"),
         ("summary.json", b"[]", "summary.json is damaged: it holds no table"),
-        ("summary.json", b"{}", "KeyError"),
+        ("summary.json", b"{}", "summary.json is damaged: 'members' is missing"),
         ("checkpoint/step-000000000100.json", b"{", "no checkpoint can be read"),
     ],
 )
@@ -193,7 +199,7 @@ def test_nothing_there(tmp_path, capsys, monkeypatch):
     assert main(["status"]) == 2
     assert capsys.readouterr().err == "dac: no such folder: runs\n"
     assert main(["status", "--watch", "soon"]) == 2
-    assert capsys.readouterr().err == "dac: --watch takes seconds from 0.1 to 86400, not 'soon'\n"
+    assert capsys.readouterr().err == "dac: argument --watch: takes seconds from 0.1 to 86400, not 'soon'\n"
 
 
 def test_it_does_not_wait_for_jax(runs):
