@@ -11,6 +11,7 @@ from dac.envs.ids import announce as _announce
 _announce()  # `gymnasium.make("dac/SparseHopper-v0")`
 
 if TYPE_CHECKING:
+    from dac import callbacks as callbacks
     from dac.api import ACKTR as ACKTR
     from dac.api import DAC as DAC
     from dac.api import PPO as PPO
@@ -60,10 +61,15 @@ _HOMES = {
 }
 """Where each public name lives. It is imported at first use, so that `import dac` does not wait for JAX."""
 
-__all__ = ["__version__", *_HOMES]
+_MODULES = ("callbacks",)
+"""Modules that are public names themselves."""
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dac.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'dac' has no attribute {name!r}")
     module, attribute = _HOMES[name]

@@ -23,7 +23,7 @@ ORDER = [
 ]
 """The rooms, the lowest first; rooms of one line do not know each other."""
 PLACE = {room: place for place, rooms in enumerate(ORDER) for room in rooms}
-ROOT = {"__init__.py", "__main__.py", "_version.py", "py.typed"}
+ROOT = {"__init__.py", "__main__.py", "_version.py", "callbacks.py", "py.typed"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

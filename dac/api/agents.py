@@ -33,8 +33,8 @@ from dac.tasks import Task, find_task
 from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.host import evaluate_on_host
-from dac.training.run import Session
-from dac.training.watchers import AbstractWatcher
+from dac.training.run import Session, all_watchers
+from dac.training.watchers import AbstractWatcher, Watcher
 from dac.training.watchers.log import Log
 from dac.training.watchers.progress import ProgressBar, shows_progress
 
@@ -109,7 +109,7 @@ class Agents:
         frozen = self.metrics.get("frozen", np.zeros((0, len(self.members))))
         return {int(index) for index in np.flatnonzero(frozen[-1:].any(axis=0))}
 
-    def learn(self, steps: int | None, watchers: Sequence[AbstractWatcher], progress: bool | None) -> None:
+    def learn(self, steps: int | None, watchers: Sequence[Watcher], progress: bool | None) -> None:
         """Train every member for `steps` more environment steps, or for as many as the task has by default."""
         more = self.config.training.steps if steps is None and not self.steps else steps
         if more is None:
@@ -118,13 +118,13 @@ class Agents:
             raise UsageError(f"steps must be a whole number of at least 1, not {more!r}")
         self.task.restore()
         config = with_steps(self.config, self.steps + int(more))
-        show = ProgressBar() if shows_progress(progress) else Log()
+        everyone = all_watchers(config, [ProgressBar() if shows_progress(progress) else Log(), *watchers])
         if self._session is None:
-            self._begin(config, [show, *watchers])
+            self._begin(config, everyone)
         else:
             self._session.extend(config)
             self.config = config
-            self._session.train([show, *watchers])
+            self._session.train(everyone)
 
     def _begin(self, config: RunConfig, watchers: Sequence[AbstractWatcher]) -> None:
         source = None if self._source is None else self._source.directory
@@ -232,11 +232,11 @@ def fresh_policies(config: RunConfig) -> PyTree:
     return _fresh(algorithms, stack_keys(config.members()), spec)
 
 
-def load_policies(run: RunDirectory) -> PyTree:
-    """The policies that a run directory holds, stacked."""
+def load_policies(run: RunDirectory, file: str | None = None) -> PyTree:
+    """The policies that a run directory holds, stacked; its own, or those of another file there."""
     algorithms, spec = stack_algorithms(run.config.make_algorithm(), run.members), find_task(run.config.task).spec()
     template = eqx.filter_eval_shape(_fresh, algorithms, stack_keys(run.members), spec)
-    return load_tree(run.policy_file(), template)
+    return load_tree(run.policy_file() if file is None else run.directory / file, template)
 
 
 @eqx.filter_jit

@@ -7,27 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-"""The palette of Okabe and Ito, which colour-blind people can tell apart."""
-
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-"""The pattern of each line, for print without colour."""
-
-LABELS = {
-    "return": "return",
-    "visited": "visited cells",
-    "js_divergence": "divergence from the ring, D_JS",
-    "alpha_mean": "alpha",
-    "policy_entropy": "policy entropy",
-}
-
-
-def moments(values: Float[np.ndarray, "time seed"]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over the seeds that have a value; NaN where none has."""
-    there = np.isfinite(values)
-    count = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
-    mean = np.where(there, values, 0).sum(axis=1) / count
-    return mean, np.sqrt(np.where(there, (values - mean[:, None]) ** 2, 0).sum(axis=1) / count)
+from dac.core.lines import COLOURS, DASHES, moments
 
 
 def draw_line(

@@ -19,7 +19,7 @@ from dac.api.environments import Environment
 from dac.config import RunConfig, Training
 from dac.config.schema import fields_of, settings_of
 from dac.core.types import UsageError
-from dac.training.watchers import AbstractWatcher
+from dac.training.watchers import Watcher
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -88,7 +88,7 @@ class Model:
             _CLASSES[cls.algorithm] = cls
 
     def learn(
-        self, steps: int | None = None, *, watchers: Sequence[AbstractWatcher] = (), progress: bool | None = None
+        self, steps: int | None = None, *, watchers: Sequence[Watcher] = (), progress: bool | None = None
     ) -> Self:
         """Train for `steps` more environment steps, and return the model.
 

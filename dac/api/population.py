@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from dac.api.agents import Agents
-from dac.api.drawing import LABELS, draw_line
+from dac.api.drawing import draw_line
 from dac.api.environments import Environment
 from dac.api.model import Episodes, Model, Setting, check_member, class_of
 from dac.config import RunConfig
+from dac.core.lines import LABELS
 from dac.core.population import Member
 from dac.core.types import UsageError
-from dac.training.watchers import AbstractWatcher
+from dac.training.watchers import Watcher
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +69,7 @@ class Population(Sequence[Model]):
         return population
 
     def learn(
-        self, steps: int | None = None, *, watchers: Sequence[AbstractWatcher] = (), progress: bool | None = None
+        self, steps: int | None = None, *, watchers: Sequence[Watcher] = (), progress: bool | None = None
     ) -> Self:
         """Train every member for `steps` more environment steps, as `Model.learn` does, and return the population."""
         self._agents.learn(steps, watchers, progress)

@@ -20,7 +20,7 @@ from dac.tasks import find_task
 from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation
 from dac.training.run import continue_run, run
-from dac.training.watchers import AbstractWatcher
+from dac.training.watchers import Watcher
 from dac.training.watchers.log import Log
 from dac.training.watchers.progress import ProgressBar, shows_progress
 
@@ -28,9 +28,12 @@ from dac.training.watchers.progress import ProgressBar, shows_progress
 class Run(RunDirectory):
     """A run directory and what can be done with it: read its curves, act with its policies, go on with it."""
 
-    def policies(self) -> PyTree:
-        """The policies of all members, stacked; `model(k)` is one that can act."""
-        return load_policies(self)
+    def policies(self, file: str | None = None) -> PyTree:
+        """The policies of all members, stacked; `model(k)` is one that can act.
+
+        `file` names another file of the run that holds policies, such as `best.safetensors`.
+        """
+        return load_policies(self, file)
 
     def model(self, member: int = 0) -> Model:
         """One member as a model, which can predict and evaluate; alone in its run, it can learn on as well."""
@@ -68,7 +71,7 @@ def train(
     seeds: Iterable[int] | int | str = 0,
     out: Path | str | None = None,
     config: Path | str | None = None,
-    watchers: Sequence[AbstractWatcher] = (),
+    watchers: Sequence[Watcher] = (),
     progress: bool | None = None,
     **settings: Any,
 ) -> Run:
@@ -81,8 +84,9 @@ def train(
     `seeds=2` is the one seed 2; `seeds=range(2)` trains two members, of the seeds 0 and 1.
 
     The task is a name of `dac list tasks`, an id of Gymnasium, an environment, or a function that makes one. Watchers
-    (`dac.training.watchers`) see the run while it goes on and may stop it; warnings go to the logger `dac` where no
-    progress bar is shown. `progress` shows one; by default there is one in terminals and notebooks.
+    (`dac.callbacks`, or functions of an evaluation) see the run while it goes on and may stop it. Warnings go to the
+    logger `dac` where no progress bar is shown. `progress` shows one; by default there is one in terminals and
+    notebooks.
     """
     name = None if task is None else NamedTask(task).name
     file = None if config is None else Path(config)
@@ -97,15 +101,19 @@ def resume(
     directory: Path | str,
     steps: int | None = None,
     *,
-    watchers: Sequence[AbstractWatcher] = (),
+    watchers: Sequence[Watcher] = (),
     progress: bool | None = None,
+    log: Sequence[str] | None = None,
 ) -> Run:
-    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given."""
+    """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
+
+    It keeps its loggers, unless others are given by `log`.
+    """
     enable_compilation_cache()
-    return Run(continue_run(Path(directory), steps, [_show(progress), *watchers]).directory)
+    return Run(continue_run(Path(directory), steps, [_show(progress), *watchers], log).directory)
 
 
-def _show(progress: bool | None) -> AbstractWatcher:
+def _show(progress: bool | None) -> Watcher:
     return ProgressBar() if shows_progress(progress) else Log()
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "run fresh episodes with a run's policies, without exploration",
     "video": "film one episode, without exploration, as an mp4",
     "reproduce": "run an experiment of the paper: a figure or a table, with statistics and a report",
+    "status": "one table of all runs below a folder: running, finished, stopped or broken, and how far",
     "report": "one self-contained page over runs: curves, verdicts, commands",
     "list": "name every task or every algorithm",
     "completion": "print a script with which bash, zsh or fish completes all of this",

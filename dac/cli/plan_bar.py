@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from dac.cli.text import duration
 from dac.experiments.budget import Budget
 from dac.experiments.plan import Job
+from dac.experiments.text import duration
 from dac.training.watchers import AbstractWatcher, Message, Position, Start
 from dac.training.watchers.log import Log
 from dac.training.watchers.progress import Remainder

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dac.cli.plan_bar import PlanBar, describe
-from dac.cli.status import print_status
-from dac.cli.text import duration, short
+from dac.cli.reproduce_status import print_status
 from dac.config.text import parse_seeds
 from dac.core.errors import UsageError
 from dac.experiments.budget import Budget, Queue, order_by_value, what_fits
@@ -24,6 +23,7 @@ from dac.experiments.jobs import share_machine
 from dac.experiments.paper import EXPERIMENTS, Experiment, find_experiment
 from dac.experiments.plan import Plan, cells_of
 from dac.experiments.reproduce import Reproduction, steps_made, train
+from dac.experiments.text import duration, short
 
 
 def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,12 @@ def with_steps(config: RunConfig, steps: int) -> RunConfig:
         if given[name] == before:
             del given[name]
     return resolve(config.algorithm, config.task, config.seeds, given)
+
+
+def with_loggers(config: RunConfig, log: Sequence[str]) -> RunConfig:
+    """Return the same run with other loggers."""
+    names = check("log", log, *fields_of(Training)["log"], sweep=False)
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, log=names))
 
 
 def _close(name: Any, accepted: Iterable[str]) -> str:

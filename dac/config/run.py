@@ -95,7 +95,7 @@ class RunConfig:
         runs were before there was such a setting: old checkpoints can be resumed.
         """
         neutral = dataclasses.asdict(self.training) | {"steps": 1, "checkpoint_every": 0, "on_nan": "freeze"}
-        neutral |= {"eval_every": 1, "eval_episodes": 1, "replay": "auto", "workers": 0, "metrics": ()}
+        neutral |= {"eval_every": 1, "eval_episodes": 1, "replay": "auto", "workers": 0, "metrics": (), "log": ()}
         neutral["eval_limit"] = 10_000
         neutral = _without_later(neutral, fields_of(Training))
         followers = self.followers()

@@ -21,6 +21,9 @@ MAX_SEED = 2**32 - 1
 MAX_MEMBERS = 1_000_000  # a typing error in a range should not fill the memory
 MAX_STEPS = 2**31 - 1  # step counters on the device are 32-bit
 
+LOGGERS = ("tensorboard", "wandb", "trackio")
+"""Where evaluations can be logged beside metrics.csv; `dac/training/loggers/` has a file for each."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Training:
@@ -56,6 +59,8 @@ class Training:
     """Processes that step the environments of a Gymnasium task; 0 steps them in this process."""
     eval_limit: int = dataclasses.field(default=10_000, metadata={"low": 1, "high": MAX_STEPS, "since": "0.2"})
     """Steps after which an evaluation cuts an episode whose environment has no shorter time limit."""
+    log: tuple[str, ...] = dataclasses.field(default=(), metadata={"choices": LOGGERS, "since": "0.2"})
+    """Loggers beside metrics.csv, with commas between them: tensorboard, wandb, trackio."""
 
 
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:

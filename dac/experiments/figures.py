@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 
@@ -13,10 +13,10 @@ matplotlib.use("Agg")  # files only, no window
 
 import matplotlib.pyplot as plt
 import numpy as np
-from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from dac.api.drawing import LABELS, draw_line
+from dac.api.drawing import draw_line
+from dac.core.lines import LABELS, Line
 from dac.envs.maze import SIZE, free_cells
 from dac.rundir.files import write_atomically
 
@@ -53,16 +53,6 @@ def draw_histograms(groups: Mapping[str, Mapping[int, np.ndarray]]) -> Figure:
                 if column == 0:
                     axis.set_ylabel(label)
     return figure
-
-
-class Line(NamedTuple):
-    """The curve of one method in a panel."""
-
-    label: str
-    style: int
-    """Number of its colour and pattern."""
-    steps: Float[np.ndarray, " time"]
-    values: Float[np.ndarray, "time seed"]
 
 
 def draw_curves(panels: Mapping[str, Sequence[Line]], measure: str) -> Figure:

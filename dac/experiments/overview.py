@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from dac.api.drawing import COLOURS, moments
-from dac.experiments.figures import Line
+from dac.core.lines import COLOURS, Line, moments
 
 State = Literal["complete", "partial", "missing"]
 

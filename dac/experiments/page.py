@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 
-def document(title: str, body: Sequence[str], data: Mapping[str, Any], style: str, script: str) -> str:
+def document(title: str, body: Sequence[str], data: Mapping[str, Any], style: str, script: str, head: str = "") -> str:
     """A whole document with a script and the data that it draws; numbers that are not finite arrive as null."""
     text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
     # "<" is written as an escape, so that no name in the data can end the element or open a comment in it
@@ -19,7 +19,7 @@ def document(title: str, body: Sequence[str], data: Mapping[str, Any], style: st
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<title>{html.escape(title)}</title>\n{head}<style>{style}</style>\n</head>\n<body>\n"
         + "\n".join([*body, block, f"<script>{script}</script>"])
         + "\n</body>\n</html>\n"
     )

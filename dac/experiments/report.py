@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import base64
-import collections
 import csv
 import io
 import math
-import os
-import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
-from dac.api.drawing import COLOURS, LABELS, moments
+from dac.core.lines import COLOURS, LABELS, Line, make_series, numbers, thin
 from dac.core.types import UsageError
 from dac.envs.maze import SIZE, free_cells
 from dac.experiments.collect import Curves, Shelf, far_room
-from dac.experiments.figures import Line, draw_curves, draw_histograms, save, visited_curve
-from dac.experiments.overview import Entry, State, overview
-from dac.experiments.page import asset, document, table
+from dac.experiments.figures import draw_curves, draw_histograms, save, visited_curve
+from dac.experiments.overview import Entry, State
+from dac.experiments.page import table
 from dac.experiments.paper import EXPERIMENTS, Experiment, published
+from dac.experiments.parts import Made, Page, add_films, add_provenance
 from dac.experiments.plan import Cell, cells_of, find_runs
+from dac.experiments.runs_page import Reader, add_section
 from dac.experiments.stats import (
     iqm,
     mean_interval,
@@ -40,82 +38,27 @@ from dac.rundir.files import write_atomically
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import make_directory
 
-POINTS = 200
-"""Points of a curve on the page; raw data have them all."""
-PICTURES = 4
-"""How many of the own runs are in the small picture at the top."""
-LEGEND = (
-    "The first method of each experiment against the second. P: the probability that a random seed of the first is "
-    "better, with its 95% interval. Other methods, the paper's numbers and what is missing are in the sections."
-)
-"""The line below the table at the top."""
-VIDEO_LIMIT = 3_000_000
-"""Bytes of a film that is put into the page; a longer one is linked."""
-
-
-class Page:
-    """A report that is being written: its HTML, and the data that its script draws."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.films: set[Path] = set()
-        self.body: list[str] = []
-        self.contents: list[tuple[str, str]] = []
-        self.entries: list[Entry] = []
-        self.charts: dict[str, Any] = {}
-        self.heats: dict[str, Any] = {}
-
-    def add(self, *parts: str) -> None:
-        self.body += parts
-
-    def heading(self, anchor: str, title: str) -> None:
-        self.contents.append((anchor, title))
-        self.add(f'<h2 id="{escape(anchor)}">{escape(title)}</h2>')
-
-    def chart(self, name: str, chart: Mapping[str, Any]) -> None:
-        self.charts[name] = chart
-        self.add(
-            f'<figure class="chart" data-chart="{escape(name)}">'
-            f"<noscript>{escape(chart['title'])}: drawn by the page's script.</noscript></figure>"
-        )
-
-    def heat(self, name: str, heat: Mapping[str, Any]) -> None:
-        self.heats[name] = heat
-        self.add(f'<figure class="heat" data-heat="{escape(name)}"></figure>')
-
-    def write(self, title: str) -> Path:
-        """Put the table of what there is in front, and write the file."""
-        links = "".join(f'<a href="#{escape(a)}">{escape(t)}</a>' for a, t in self.contents)
-        head = [f"<h1>{escape(title)}</h1>"]
-        if self.entries:
-            head.append(overview(self.entries))
-            if any(kind for entry in self.entries for kind, _ in entry.lines):
-                head.append(f'<p class="soft">{LEGEND}</p>')
-        else:
-            head.append('<p class="lead">No runs were found; below is what there could be.</p>')
-        head += [f'<nav class="contents">{links}</nav>'] if links else []
-        data = {"charts": self.charts, "heats": self.heats}
-        text = document(title, [*head, *self.body], data, asset("report.css"), asset("report.js"))
-        make_directory(self.path.parent)
-        write_atomically(self.path, text.encode())
-        return self.path
-
 
 def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]:
-    """Write a page over every run in some folders; returns a line for each experiment that has something to show."""
+    """Write a page over every run in some folders, and what they say of the paper's experiments.
+
+    Returns a line for each experiment that has something to show.
+    """
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"no such folder: {folder}")
-    runs, problems = find_runs(folders)
+    runs, _ = find_runs(folders)  # what cannot be read is shown with one's own runs
     shelf, page, lines = Shelf(runs), Page(path), list[str]()
     found = [(experiment, shelf.gather(cells_of(experiment))) for experiment in EXPERIMENTS.values()]
     there = [(experiment, curves) for experiment, curves in found if any(each.seeds for each in curves)]
     absent = [experiment.name for experiment, curves in found if not any(each.seeds for each in curves)]
     used = {run for _, curves in there for run in _runs_of(curves)}
-    others = [run for run in runs if run not in used]
+    # also those whose environments are not installed here
+    shown, reader = {run.directory.resolve() for run in used}, Reader()
+    others = [run for run in reader.look(folders) if run.directory.resolve() not in shown]
     if others:  # people look for what they have trained themselves first
-        _add_others(page, others, command)
-        lines.append(f"{len(others)} other runs")
+        add_section(page, others, folders, reader, command)
+        lines.append(f"{len(others)} own run{'s' * (len(others) > 1)}")
     for experiment, curves in there:
         lines.append(add_experiment(page, experiment, curves, command))
     if absent:
@@ -125,9 +68,10 @@ def write_report(folders: Sequence[Path], path: Path, command: str) -> list[str]
     if absent and page.entries:
         title = f"{len(absent)} more experiments"
         page.entries.append(Entry("absent", title, "missing", "not run", [("", ", ".join(absent))], []))
-    for problem in [*problems, *shelf.problems]:
+    for problem in shelf.problems:
         page.add(f'<p class="missing">Left out: {escape(problem)}</p>')
-    page.write("Diversity Actor-Critic: results")
+    nothing = '<p class="lead">No runs were found; below is what there could be.</p>'
+    page.write("Diversity Actor-Critic: results", [] if page.entries else [nothing])
     return lines or ["no runs found: the page says what is missing"]
 
 
@@ -184,8 +128,8 @@ def add_experiment(page: Page, experiment: Experiment, curves: Sequence[Curves],
         if task == "maze" and any(found.first_visit is not None for found in methods):
             page.heat(f"{experiment.name}-{task}", _heat(methods))
     _add_aggregate(page, experiment, curves)
-    _add_films(page, _runs_of(curves))
-    _add_provenance(page, _runs_of(curves), [f"dac reproduce {experiment.name}"], command)
+    add_films(page, _made(curves))
+    add_provenance(page, _made(curves), [f"dac reproduce {experiment.name}"], command)
     complete = "complete" if not missing else f"{sum(not c.missing() for c in curves)} of {len(curves)} complete"
     first = {task: (kind, text) for task, kind, text in reversed(judged)}  # of each task
     said = [(kind, f"{task}: {text}" if len(experiment.panels) > 1 else text) for task, (kind, text) in first.items()]
@@ -362,20 +306,15 @@ def _points(found: Curves, measure: str) -> tuple[np.ndarray, np.ndarray]:
     if measure == "visited" and found.first_visit is not None:
         steps = np.linspace(0, found.cell.config.training.steps, 61)
         return steps, visited_curve(found.first_visit, steps).T.astype(float)
-    keep = _thin(len(found.steps))
+    keep = thin(len(found.steps))
     return found.steps[keep].astype(float), found.values[measure][keep]
-
-
-def _thin(count: int) -> np.ndarray:
-    """Thin a curve of `count` points to at most `POINTS`, keeping its ends; returns the indices that stay."""
-    return np.unique(np.linspace(0, count - 1, min(POINTS, count)).round().astype(int))
 
 
 def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure: str) -> dict[str, Any]:
     style, labels, series, references = _style_of(experiment), _labels(methods), [], []
     for found in methods:
         steps, values = _points(found, measure)
-        line = _series(found.name, style[found.name], steps, values, found.seeds)
+        line = make_series(found.name, style[found.name], steps, values, found.seeds)
         series.append(line | {"label": labels[found.name]})
         number = _published(experiment, task, found.name) if measure == "return" else None
         if number is not None:
@@ -384,19 +323,6 @@ def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure
     label = LABELS.get(measure, measure)
     title = f"{task}: {label}, mean and one standard deviation over seeds"
     return {"title": title, "x": "environment steps", "y": label, "reference": references, "series": series}
-
-
-def _series(name: str, style: int, steps: np.ndarray, values: np.ndarray, seeds: Sequence[int]) -> dict[str, Any]:
-    """One line of a chart: values (time, seed) with their mean and standard deviation."""
-    mean, deviation = moments(values)
-    return {
-        "name": name,
-        "colour": COLOURS[style % len(COLOURS)],
-        "x": _numbers(steps),
-        "mean": _numbers(mean),
-        "std": _numbers(deviation),
-        "seeds": {str(seed): _numbers(column) for seed, column in zip(seeds, values.T, strict=True)},
-    }
 
 
 def _heat(methods: Sequence[Curves]) -> dict[str, Any]:
@@ -461,8 +387,8 @@ def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves])
     for index, (name, group) in enumerate(groups.items()):
         share, lowest, highest = performance_profile(group, thresholds)
         colour = COLOURS[index % len(COLOURS)]
-        band = {"low": _numbers(lowest), "high": _numbers(highest)}
-        line = {"name": name, "colour": colour, "x": _numbers(thresholds), "mean": _numbers(share), "seeds": {}}
+        band = {"low": numbers(lowest), "high": numbers(highest)}
+        line = {"name": name, "colour": colour, "x": numbers(thresholds), "mean": numbers(share), "seeds": {}}
         series.append(line | band)
     page.chart(
         f"{experiment.name}-profile",
@@ -475,86 +401,6 @@ def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves])
             "series": series,
         },
     )
-
-
-def _add_films(page: Page, runs: Sequence[RunDirectory]) -> None:
-    """Add the film that `dac video` made of a run, once per page: inside it if it is short, else as a link."""
-    for run in runs:
-        path = run.directory / "video.mp4"
-        if path in page.films or not path.is_file():
-            continue
-        page.films.add(path)
-        caption = escape(f"{run.config.algorithm} on {run.config.task}")
-        if path.stat().st_size <= VIDEO_LIMIT:
-            source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
-            page.add(f'<figure><video controls src="{source}"></video><figcaption>{caption}</figcaption></figure>')
-        else:
-            # from where the page is, so that both can be moved together
-            link = quote(Path(os.path.relpath(path, page.path.parent)).as_posix())
-            page.add(f'<p><a href="{link}">Film: {caption}</a></p>')
-
-
-def _add_provenance(page: Page, runs: Sequence[RunDirectory], again: Sequence[str], command: str) -> None:
-    """Add the commands that make the runs again, and the versions they were made with."""
-    rows = []
-    for run in runs:
-        try:
-            summary = run.summary
-        except UsageError:
-            rows.append([str(run.directory), "not finished", "-", "-", "-", "-"])
-            continue
-        versions = summary["versions"]
-        made = ", ".join(f"{n} {versions[n]}" for n in ("dac", "jax", "mujoco", "python") if versions.get(n))
-        made += f", {run.config.training.envs} environments per member" if run.config.training.envs > 1 else ""
-        rate = summary["agent_steps_per_second"]
-        cells = [str(run.directory), made, (versions.get("commit") or "-")[:9], versions.get("device") or "-"]
-        rows.append([*cells, f"{summary['seconds']:,.0f} s", "-" if rate is None else f"{rate:,.0f}"])
-    lines = [*again, *(f"dac train --config {shlex.quote(f'{row[0]}/config.toml')}" for row in rows)]
-    page.add('<details class="raw"><summary>Commands, versions, raw data</summary>')
-    page.add(f'<pre class="command">{escape(chr(10).join(lines))}</pre>')
-    page.add(table(["run", "versions", "commit", "device", "time", "agent-steps/s"], rows))
-    if command:
-        page.add(f'<p class="soft">This page: <code>{escape(command)}</code></p>')
-    page.add("</details>")
-
-
-def _add_others(page: Page, runs: Sequence[RunDirectory], command: str) -> None:
-    """Add the runs that are not part of an experiment, with a curve for every value of what varies."""
-    page.heading("others", "Own runs")
-    kinds = collections.Counter(f"{run.config.algorithm} on {run.config.task}" for run in runs)
-    small: list[list[Line]] = []
-    for number, run in enumerate(runs):
-        try:
-            metrics = run.metrics
-        except UsageError as error:
-            page.add(f'<p class="missing">{escape(str(error))}</p>')
-            continue
-        if not {"step", "return"} <= set(metrics):
-            page.add(f'<p class="missing">{escape(str(run.directory))} has no evaluation yet</p>')
-            continue
-        varied = run.config.varied()
-        groups: dict[str, list[int]] = {}
-        for index, member in enumerate(run.members):
-            label = ", ".join(f"{name} {member.hyper[name]:g}" for name in varied) or run.config.algorithm
-            groups.setdefault(label, []).append(index)
-        rows, series, lines = _thin(len(metrics["step"])), [], list[Line]()
-        for style, (label, members) in enumerate(groups.items()):
-            values = metrics["return"][rows][:, members]
-            seeds = [run.members[index].seed for index in members]
-            series.append(_series(label, style, metrics["step"][rows, 0], values, seeds))
-            lines.append(Line(label, style, metrics["step"][rows, 0], values))
-        small.append(lines)
-        state = "" if run.finished else ", not finished"
-        title = f"{run.config.algorithm} on {run.config.task} ({run.directory}{state})"
-        chart = {"title": title, "x": "environment steps", "y": "return", "reference": [], "series": series}
-        page.chart(f"other-{number}", chart)
-    finished = sum(run.finished for run in runs)
-    words = f"{len(runs)} run{'s' * (len(runs) > 1)}" + (f", {finished} finished" if finished < len(runs) else "")
-    named = [f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items()]
-    all_of_them: State = "complete" if finished == len(runs) else "partial"
-    page.entries.append(Entry("others", "Own runs", all_of_them, words, [("", ", ".join(named))], small[:PICTURES]))
-    _add_films(page, runs)
-    _add_provenance(page, runs, [], command)
 
 
 def _draw(experiment: Experiment, curves: Sequence[Curves], folder: Path) -> None:
@@ -585,13 +431,20 @@ def _interval(value: float, low: float, high: float) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
+def _made(curves: Sequence[Curves]) -> list[Made]:
+    found = []
+    for run in _runs_of(curves):
+        try:
+            summary = run.summary
+        except UsageError:
+            summary = None
+        caption = f"{run.config.algorithm} on {run.config.task}"
+        found.append(Made(run.directory, caption, run.config.training.envs, summary))
+    return found
+
+
 def _runs_of(curves: Sequence[Curves]) -> list[RunDirectory]:
     return list(dict.fromkeys(run for found in curves for run in found.runs))
-
-
-def _numbers(values: np.ndarray) -> list[float | None]:
-    """Round to five digits, more than a page can show; what is not finite becomes None, since JSON has no NaN."""
-    return [float(f"{v:.5g}") if np.isfinite(v) else None for v in np.asarray(values, float)]
 
 
 def _pack(array: np.ndarray) -> str:

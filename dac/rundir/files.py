@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from dac.core.types import UsageError
+from dac.core.errors import UsageError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -32,3 +32,11 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and those above it, or say why that cannot be."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {directory}: {error.strerror}") from None

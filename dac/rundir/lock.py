@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -10,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import Self
 
-from dac.core.types import UsageError
+from dac.core.errors import UsageError
 
 NAME = "lock"
 
@@ -62,6 +63,51 @@ class Lock:
         with contextlib.suppress(OSError):
             self.path.unlink()
         os.close(self._file)
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """Who a lock file names."""
+
+    pid: int | None
+    host: str | None
+    alive: bool
+    """Whether that process still holds it; of another machine it is believed."""
+
+
+def find_holder(directory: Path) -> Holder | None:
+    """Return who trains in a run directory, or did when the machine or the process died; None if nobody does."""
+    try:
+        descriptor = os.open(directory / NAME, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        found = _read(os.pread(descriptor, 4096, 0))
+        pid, host = found.get("pid"), found.get("host")
+        pid, host = pid if isinstance(pid, int) else None, host if isinstance(host, str) else None
+        return Holder(pid, host, host not in (None, socket.gethostname()) or _is_held(descriptor, pid))
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(descriptor: int, pid: int | None) -> bool:
+    """Whether a process of this machine holds the lock; it is only tried where there is a process of that number.
+
+    Trying takes it for a moment if nobody has it, which could be the very moment at which a run wants it.
+    """
+    if pid is not None:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:  # it is somebody else's
+            pass
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
 
 
 def _read(holder: bytes) -> dict:

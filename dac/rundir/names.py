@@ -6,8 +6,18 @@ summary.json          per member: seed, hyperparameters, steps, updates, returns
 policy.safetensors    the policies of all members, stacked: those of the last checkpoint, at the end the final ones
 checkpoint/           what `dac resume` continues from
 error.txt             the traceback of an environment that raised an exception, with which the run ended
+progress.json         how far a run is, written about once a second while it goes on
 visits.npz            visit counts at chosen steps and the step of each cell's first visit, where the task has a grid
+
+Callbacks and loggers add files of their own:
+
+best.safetensors      each member's policy at its best evaluation, with best.json (`SaveBest`)
+policies/             policies of chosen steps (`SavePolicies`)
+evaluations-TASK.csv  evaluations on another task (`EvaluateOn`)
+tensorboard/ wandb/ trackio/    what those loggers write
 """
+
+import re
 
 CONFIG = "config.toml"
 METRICS = "metrics.csv"
@@ -15,3 +25,11 @@ SUMMARY = "summary.json"
 POLICY = "policy.safetensors"
 TRACEBACK = "error.txt"
 VISITS = "visits.npz"
+PROGRESS = "progress.json"
+BEST_POLICY = "best.safetensors"
+POLICIES = "policies"
+
+
+def evaluations_file(task: str) -> str:
+    """The file with the evaluations on another task."""
+    return f"evaluations-{re.sub(r'[^A-Za-z0-9._-]', '-', task)}.csv"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,8 +20,12 @@ Tree = TypeVar("Tree", bound=PyTree)
 
 def save_tree(path: Path, tree: PyTree) -> None:
     """Write every array of a tree under its path; the file appears whole or not at all."""
-    arrays = {name: np.asarray(leaf, order="C") for name, leaf in name_leaves(tree).items()}
-    write_atomically(path, save(arrays))
+    save_arrays(path, {name: np.asarray(leaf) for name, leaf in name_leaves(tree).items()})
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name; the file appears whole or not at all."""
+    write_atomically(path, save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
 
 
 def load_tree(path: Path, template: Tree) -> Tree:

@@ -26,6 +26,7 @@ from dac._version import __version__
 from dac.config import RunConfig
 from dac.core.population import Member
 from dac.core.types import UsageError
+from dac.rundir.files import make_directory as make_directory
 from dac.rundir.files import write_atomically
 from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, TRACEBACK, VISITS
 from dac.rundir.weights import save_tree
@@ -63,13 +64,6 @@ def take_next_free(task: str, algorithm: str) -> Path:
 def resume_command(directory: Path) -> str:
     """Return what continues a run, to be pasted into a shell."""
     return shlex.join(["dac", "resume", str(directory)])
-
-
-def make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {directory}: {error.strerror}") from None
 
 
 def copy_rows(source: Path, directory: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from dac.config import RunConfig, with_steps
+from dac.config import RunConfig, with_loggers, with_steps
 from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec, UsageError
 from dac.envs.host import EnvironmentFailure, usable_cores
@@ -33,11 +33,22 @@ from dac.training.evaluate import Evaluation as Episodes
 from dac.training.evaluate import Moment
 from dac.training.health import find_warnings
 from dac.training.host import HostLoop
+from dac.training.loggers import make_loggers
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
 from dac.training.signals import Interrupted, Signals
-from dac.training.watchers import AbstractWatcher, Evaluation, Message, Position, Start, Watchers
+from dac.training.watchers import (
+    AbstractWatcher,
+    CallbackError,
+    Evaluation,
+    Position,
+    Start,
+    Watcher,
+    Watchers,
+    as_watcher,
+)
 from dac.training.watchers.metrics import MetricsFile
+from dac.training.watchers.progress_file import ProgressFile
 
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
@@ -77,14 +88,18 @@ def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
     return loop, memory
 
 
-def continue_run(directory: Path, steps: int | None, watchers: Sequence[AbstractWatcher]) -> RunDirectory:
+def continue_run(
+    directory: Path, steps: int | None, watchers: Sequence[Watcher], log: Sequence[str] | None = None
+) -> RunDirectory:
     """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
 
-    These may be fewer than were asked for at first, but not fewer than the run has.
+    These may be fewer than were asked for at first, but not fewer than the run has. The run keeps its loggers, unless
+    others are given.
     """
     found = RunDirectory(directory)
     before, last = found.config.training.steps, found.last_checkpoint()
-    config = found.config if steps is None else with_steps(found.config, steps)
+    config = found.config if log is None else with_loggers(found.config, log)
+    config = config if steps is None else with_steps(config, steps)
     if found.finished and config.training.steps <= before:
         raise UsageError(f"{directory} is finished, at {before} steps; give more with `steps=`")
     if config.training.steps < last:
@@ -92,15 +107,19 @@ def continue_run(directory: Path, steps: int | None, watchers: Sequence[Abstract
     return run(config, directory, watchers, resuming=True)
 
 
-def run(
-    config: RunConfig, wanted: Path | None, watchers: Sequence[AbstractWatcher], *, resuming: bool = False
-) -> RunDirectory:
+def run(config: RunConfig, wanted: Path | None, watchers: Sequence[Watcher], *, resuming: bool = False) -> RunDirectory:
     """Train to the end, evaluating, recording and saving on the way.
 
     A new run is put into the directory that is wanted, or into the next free one of `runs`.
     """
+    everyone = all_watchers(config, watchers)
     with contextlib.closing(Session(config, wanted)) as session:
-        return session.train(watchers, resume_from=wanted if resuming else None)
+        return session.train(everyone, resume_from=wanted if resuming else None)
+
+
+def all_watchers(config: RunConfig, watchers: Sequence[Watcher]) -> list[AbstractWatcher]:
+    """The loggers of a configuration and a user's watchers; refuses what is no watcher and a logger that is missing."""
+    return [*make_loggers(config.training.log), *(as_watcher(watcher) for watcher in watchers)]
 
 
 @contextlib.contextmanager
@@ -115,22 +134,24 @@ def _emptied(directory: Path):
 
 
 @contextlib.contextmanager
-def _watched(watchers: AbstractWatcher, start: Start):
+def _watched(watchers: Watchers, start: Start):
     """Tell the watchers of the start and, whatever happens, of the end."""
-    watchers.on_start(start)
     try:
+        watchers.on_start(start)
         yield
     except BaseException as error:
         watchers.on_end(error)
         raise
     watchers.on_end(None)
+    if (failure := watchers.failure) is not None:
+        raise CallbackError(f"{failure}; the run itself is saved in {start.directory}") from failure.__cause__
 
 
 class Session:
     """A run in this process, from its first step, or from a checkpoint, to as many steps as it is given."""
 
     signals: Signals
-    watchers: AbstractWatcher
+    watchers: Watchers
 
     def __init__(self, config: RunConfig, directory: Path | None, *, saves: bool = True):
         """Make the training loop, and only then the directory, so that what cannot run leaves nothing behind.
@@ -180,14 +201,15 @@ class Session:
         with _emptied(directory), Lock(directory):
             if not self.begun and directory != resume_from and (directory / CONFIG).exists():
                 raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
-            self.watchers = Watchers([MetricsFile(self.recorder), *watchers])
+            self.watchers = Watchers([MetricsFile(self.recorder), ProgressFile(directory), *watchers])
             self.loop.stopping, self.stop_reason = False, None
-            start = Start(self.config, directory, self.loop.members)
+            start = Start(self.config, directory, self.loop.members, self.watchers.say)
             with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
                 for line in (self.memory, *self.loop.notes):
                     self.say(line)
                 if self.begun:
                     self.recorder.go_on()
+                    self.watchers.on_restore(self.env_steps)
                 elif resume_from is not None:
                     copy_rows(resume_from, directory)
                     self.restore(resume_from)
@@ -245,7 +267,7 @@ class Session:
         return self.loop.step * self.loop.schedule.envs
 
     def say(self, text: str, *, warning: bool = False) -> None:
-        self.watchers.on_message(Message(text, warning))
+        self.watchers.say(text, warning=warning)
 
     def describe_disk(self) -> None:
         """Say how much room the checkpoints need, and whether there is as much."""
@@ -270,6 +292,7 @@ class Session:
         )
         if found is None:
             recorder.restore(None, {})
+            self.watchers.on_restore(0)
             self.say("no checkpoint yet: the run starts from the beginning")
             return
         checkpoint, arrays, rows = found
@@ -280,6 +303,7 @@ class Session:
         if directory == recorder.directory:
             self.checkpointer = Checkpointer(directory, fingerprint, checkpoint)
             recorder.write_policies(loop.policies())  # those on the disk may be of a later checkpoint that is damaged
+        self.watchers.on_restore(self.env_steps)
         self.say(f"continues at step {self.env_steps:,}")
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
@@ -301,7 +325,9 @@ class Session:
             self._report_problems()
         loop, recorder = self.loop, self.recorder
         recorder.write_policies(loop.policies())
-        if loop.step < loop.schedule.iterations:  # a watcher had seen enough
+        if loop.step < loop.schedule.iterations:  # a watcher had seen enough, or failed
+            if self.watchers.failure is not None:
+                raise CallbackError(f"{self.watchers.failure}{self._hint()}") from self.watchers.failure.__cause__
             self.say(f"stopped at step {self.env_steps:,}: {self.stop_reason}{self._hint()}")
             return RunDirectory(recorder.directory)
         self._keep_visits()  # of a run that was cut to what it had, the last step was not known to be the last
@@ -411,9 +437,9 @@ class Session:
             raise
         self.waiting.clear()
         self._tell_of_cut(results)
-        for known, episodes in zip(rows, results, strict=True):
+        for moment, known, episodes in zip(moments, rows, results, strict=True):
             _fill_in(known, episodes)
-            evaluation = Evaluation(known[0]["step"], known)
+            evaluation = Evaluation(known[0]["step"], known, moment)
             self.shown = {name: evaluation.mean(name) for name in ("return", "visited") if name in known[0]}
             self._heed(self.watchers.on_evaluation(evaluation))
         self._report_progress()

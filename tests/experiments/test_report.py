@@ -20,10 +20,10 @@ from rich.console import Console
 
 import dac
 from dac.api import Run
-from dac.api.drawing import COLOURS, moments
 from dac.cli import main
 from dac.cli.plan_bar import PlanBar
 from dac.cli.reproduce import reproduce
+from dac.core.lines import COLOURS, moments
 from dac.core.types import UsageError
 from dac.experiments import report
 from dac.experiments.collect import Curves, Shelf

@@ -103,11 +103,11 @@ def test_the_end_is_told_whatever_happens(tmp_path):
             raise RuntimeError("no more ink")
 
     diary = Failing()
-    with pytest.raises(RuntimeError, match="no more ink"):
+    with pytest.raises(dac.UsageError, match="no more ink"):
         dac.train("dac", "maze", out=tmp_path / "run", watchers=[diary], **TINY)
     kind, error = diary.events[-1]
     assert kind == "end"
-    assert str(error) == "no more ink"
+    assert str(error.__cause__) == "no more ink"
 
 
 def test_frozen_members_are_warned_of_and_left_out_of_the_mean(tmp_path, caplog, monkeypatch):

@@ -9,6 +9,8 @@ from dac.training.watchers import AbstractWatcher, Evaluation
 class MetricsFile(AbstractWatcher):
     """Appends the rows of every evaluation to metrics.csv."""
 
+    essential = True
+
     def __init__(self, recorder: Recorder):
         self._recorder = recorder
 

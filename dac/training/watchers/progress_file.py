@@ -1,0 +1,74 @@
+"""progress.json: what `dac status` and the live report cannot read off metrics.csv."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+
+from dac.rundir.names import PROGRESS
+from dac.training.watchers import AbstractWatcher, Message, Position, Start
+
+WINDOW = 60
+"""Seconds of the past from which the time left is estimated; evaluations and checkpoints are in it."""
+WARNINGS = 20
+"""Warnings that are kept, the latest ones."""
+
+
+class ProgressFile(AbstractWatcher):
+    """Writes step, speed, time left and warnings at most once a second; a write that fails is left out."""
+
+    def __init__(self, directory: Path):
+        self._path = directory / PROGRESS
+        self._warnings: collections.deque[str] = collections.deque(maxlen=WARNINGS)
+        self._seen: collections.deque[tuple[float, int]] = collections.deque(maxlen=WINDOW)
+        self._written = -1.0
+        self._step = 0
+        self._rate: float | None = None
+
+    def on_start(self, start: Start) -> None:
+        self._steps = start.config.training.steps
+        self._write(None)
+
+    def on_restore(self, step: int) -> None:
+        self._step = step
+        self._write(None)
+
+    def on_message(self, message: Message) -> None:
+        if message.warning:
+            self._warnings.append(message.text)
+
+    def on_progress(self, position: Position) -> None:
+        self._step, self._rate = position.step, position.rate
+        now = time.monotonic()
+        if now - self._written >= 1:
+            self._seen.append((now, position.step))
+            self._write(None)
+
+    def on_end(self, error: BaseException | None) -> None:
+        self._write("ended" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+
+    def _write(self, end: str | None) -> None:
+        self._written = time.monotonic()
+        content = {
+            "step": self._step,
+            "agent_steps_per_second": self._rate,
+            "seconds_left": self._left(),
+            "time": time.time(),
+            "end": end,
+            "warnings": list(self._warnings),
+        }
+        temporary = self._path.with_name(self._path.name + ".part")
+        with contextlib.suppress(OSError):  # not synced: after a power failure nothing of it is true anyway
+            temporary.write_text(json.dumps(content) + "\n")
+            os.replace(temporary, self._path)
+
+    def _left(self) -> float | None:
+        """Seconds to the end at the pace of the last minute, or None while that is not known."""
+        if len(self._seen) < 2:
+            return None
+        (first, before), (last, now) = self._seen[0], self._seen[-1]
+        return (self._steps - self._step) * (last - first) / (now - before) if now > before else None
