@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dac import callbacks as callbacks
     from dac.api import ACKTR as ACKTR
     from dac.api import DAC as DAC
+    from dac.api import DEMME as DEMME
+    from dac.api import MME as MME
     from dac.api import PPO as PPO
     from dac.api import RND as RND
     from dac.api import SAC as SAC
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "ACKTR": ("dac.api", "ACKTR"),
     "DAC": ("dac.api", "DAC"),
+    "DEMME": ("dac.api", "DEMME"),
+    "MME": ("dac.api", "MME"),
     "PPO": ("dac.api", "PPO"),
     "RND": ("dac.api", "RND"),
     "SAC": ("dac.api", "SAC"),

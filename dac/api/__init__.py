@@ -6,6 +6,8 @@ from dac.api.model import Model as Model
 from dac.api.model import evaluate as evaluate
 from dac.api.models import ACKTR as ACKTR
 from dac.api.models import DAC as DAC
+from dac.api.models import DEMME as DEMME
+from dac.api.models import MME as MME
 from dac.api.models import PPO as PPO
 from dac.api.models import RND as RND
 from dac.api.models import SAC as SAC

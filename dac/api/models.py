@@ -57,3 +57,15 @@ class ACKTR(Model):
     """Actor-critic with Kronecker-factored natural gradients (Wu et al., 2017)."""
 
     algorithm = "acktr"
+
+
+class MME(Model):
+    """Max-min entropy (Han & Sung, NeurIPS 2021): seeks the states where the policy's entropy is low."""
+
+    algorithm = "mme"
+
+
+class DEMME(Model):
+    """Disentangled max-min entropy (Han & Sung, NeurIPS 2021), for delayed rewards."""
+
+    algorithm = "de-mme"
