@@ -46,6 +46,7 @@ from jaxtyping import Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.bounds import ActionBounds
 from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
 
 NO_LIMIT = 2**31 - 1
@@ -89,6 +90,7 @@ class GymnasiumEnvs(AbstractHostEnvs):
             self.close()
             raise
         self.spec = EnvSpec(layout.obs_size, math.prod(layout.action_space.shape))
+        self.bounds = ActionBounds.of(layout.action_space)
         self.horizon = layout.horizon
         self.cells = layout.cells
         self._visited = np.full(self.num, -1, np.int64)
@@ -257,9 +259,7 @@ class _Single:
             self.env.close()
             raise
         self._obs_space = self.env.observation_space
-        space = self.layout.action_space
-        self._low, self._high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-        self._middle, self._reach = self._low / 2 + self._high / 2, self._high / 2 - self._low / 2
+        self._bounds = ActionBounds.of(self.layout.action_space)
         self._steps = 0
         self.cell = -1
 
@@ -272,7 +272,7 @@ class _Single:
     def step(self, action: Float32[np.ndarray, " action"]) -> tuple[np.ndarray, float, bool, bool, np.ndarray]:
         self._steps += 1
         when = f"step {self._steps}"
-        answer = self.env.step(self._rescale(action))
+        answer = self.env.step(self._bounds.stretch(action).reshape(self._bounds.shape))
         if not isinstance(answer, tuple) or len(answer) != 5:
             self._fail(when, "step must return (obs, reward, terminated, truncated, info)")
         obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
@@ -312,13 +312,6 @@ class _Single:
             if not callable(getattr(inner, "visit_cell", None)):
                 raise UsageError(f"{_line(inner)} has a visit_grid and no method visit_cell()")
         return _Layout(obs_size, action_space, cells, _find_horizon(self.env), row)
-
-    def _rescale(self, action: Float32[np.ndarray, " action"]) -> np.ndarray:
-        """Stretch an action from [-1, 1] over the bounds; -1 and 1 become exactly the bounds."""
-        space = self.layout.action_space
-        inside = np.clip(self._middle + self._reach * action.astype(np.float64), self._low, self._high)
-        exact = np.where(action <= -1, self._low, np.where(action >= 1, self._high, inside))
-        return exact.astype(space.dtype).reshape(space.shape)
 
     def _read(self, obs: Any, when: str) -> Float32[np.ndarray, " obs"]:
         try:
