@@ -2,9 +2,12 @@
 
 import os
 import signal
+from importlib import metadata
 from pathlib import Path
 
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+if metadata.version("jaxlib").startswith("0.10."):  # elsewhere XLA may not know them, which ends the process
+    FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"  # before JAX starts; for subprocesses too
 os.environ.setdefault("MPLBACKEND", "Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C, which tests send

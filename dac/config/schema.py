@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import math
+import re
 import textwrap
 import typing
 from typing import Any, Literal
@@ -54,6 +55,12 @@ class Training:
     """Metrics measured at evaluations beside the algorithm's own, with commas between them."""
     workers: int = dataclasses.field(default=0, metadata={"low": 0, "high": 1024, "since": "0.2"})
     """Processes that step the environments of a Gymnasium task; 0 steps them in this process."""
+    init_replay: str = dataclasses.field(
+        default="none", metadata={"form": r"none|minari:[\w/-]+-v\d+(@[0-9a-f]{16})?", "since": "0.2"}
+    )
+    """An offline dataset to learn from beside the run, as minari:ID; random_steps is 0 then, and update_after 1."""
+    offline_share: float = dataclasses.field(default=0.5, metadata={"low": 0.01, "high": 1.0, "since": "0.2"})
+    """Share of every batch that comes from the dataset of init_replay."""
 
 
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
@@ -141,6 +148,10 @@ def check(name: str, value: Any, kind: Any, field: dataclasses.Field, sweep: boo
         if not sizes or not all(isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= 65536 for v in sizes):
             raise UsageError(f"{name} must be a list of layer sizes such as 256,256, not {value!r}")
         return sizes
+    if "form" in field.metadata:
+        if not isinstance(value, str) or not re.fullmatch(field.metadata["form"], value):
+            raise UsageError(f"{name} must be none or minari:ID, with an ID such as D4RL/door/human-v2, not {value!r}")
+        return value
     choices = field.metadata.get("choices") or typing.get_args(kind)
     choices = tuple(choices() if callable(choices) else choices)
     if value not in choices:

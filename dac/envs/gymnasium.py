@@ -297,7 +297,7 @@ class _Single:
             )
         if not (np.isfinite(action_space.low) & np.isfinite(action_space.high)).all():
             raise UsageError(f"actions must have finite bounds; the action space is {_line(action_space)}")
-        obs_size = _count_entries(getattr(self.env, "observation_space", None))
+        obs_size = count_entries(getattr(self.env, "observation_space", None))
         if obs_size == 0 or math.prod(action_space.shape) == 0:
             raise UsageError(
                 f"observations and actions must not be empty; the observation space is "
@@ -358,12 +358,12 @@ def _find_horizon(env: gym.Env) -> int:
     return NO_LIMIT if limit is None else int(limit)
 
 
-def _count_entries(space: Any) -> int:
+def count_entries(space: Any) -> int:
     """Return the size of observations laid out flat, or refuse a space that cannot be."""
     if isinstance(space, spaces.Dict):
-        return sum(_count_entries(inner) for inner in space.spaces.values())
+        return sum(count_entries(inner) for inner in space.spaces.values())
     if isinstance(space, spaces.Tuple):
-        return sum(_count_entries(inner) for inner in space.spaces)
+        return sum(count_entries(inner) for inner in space.spaces)
     if not isinstance(space, spaces.Box):
         raise UsageError(
             f"observations must be a Box, or a Dict or Tuple of Boxes; {_line(space)} is not "

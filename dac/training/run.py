@@ -28,6 +28,7 @@ from dac.training.health import find_warnings
 from dac.training.host import HostLoop
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
+from dac.training.offline import OfflineData, load_offline
 from dac.training.signals import Interrupted, Signals
 from dac.training.watchers import AbstractWatcher, Evaluation, Message, Position, Start, Watchers
 from dac.training.watchers.metrics import MetricsFile
@@ -37,31 +38,50 @@ RECORD = "record/"
 Row = dict[str, Any]
 
 
-def place_of(config: RunConfig, spec: EnvSpec | None = None) -> Place:
-    """Where the replay buffer of this run goes; refuses, with the figures, one that fits nowhere."""
+def read_dataset(config: RunConfig) -> tuple[RunConfig, OfflineData | None]:
+    """The dataset that the run learns from beside what it sees, or None, and the run with the dataset's checksum."""
+    if config.training.init_replay == "none":
+        return config, None
+    task = find_task(config.task)
+    offline = load_offline(config.training.init_replay, task.spec(), task.bounds())
+    return config.with_dataset(offline.name), offline
+
+
+def place_of(config: RunConfig, spec: EnvSpec | None = None, offline: OfflineData | None = None) -> Place:
+    """Where the replay buffer of this run goes, a dataset with it; refuses, with the figures, one that fits nowhere."""
     task, schedule = find_task(config.task), config.schedule()
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
-    return place_replay(wanted, len(config.members()), schedule, spec or task.spec(), on_host=on_host)
+    return place_replay(wanted, len(config.members()), schedule, spec or task.spec(), on_host=on_host, offline=offline)
 
 
-def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
+def make_loop(config: RunConfig, offline: OfflineData | None = None) -> tuple[AbstractLoop, str]:
     """The loop that fits the task, and a line on the memory that its replay buffer needs."""
     task, members, schedule = find_task(config.task), config.members(), config.schedule()
     algorithm, on_nan = config.make_algorithm(), config.training.on_nan
+    assert (offline is None) == (schedule.offline_share == 0), "a run with init_replay needs `read_dataset`"
+    dataset = None if offline is None else offline.rows
     if task.device is not None:
         env = task.device()
-        place = place_of(config, env.spec)
+        place = place_of(config, env.spec, offline)
         memory = describe_replay(place, len(members), schedule, env.spec)
-        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan), memory
+        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan, dataset=dataset), memory
     make_envs = functools.partial(task.make_envs, workers=config.training.workers)
     envs = make_envs(len(members) * schedule.envs)
     try:
-        place = place_of(config, envs.spec)
+        place = place_of(config, envs.spec, offline)
         memory = describe_replay(place, len(members), schedule, envs.spec)
-        host_replay = place == "host"
-        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, host_replay=host_replay, on_nan=on_nan)
+        loop = HostLoop(
+            algorithm,
+            make_envs,
+            members,
+            schedule,
+            envs=envs,
+            host_replay=place == "host",
+            on_nan=on_nan,
+            dataset=dataset,
+        )
     except BaseException:
         envs.close()
         raise
@@ -86,7 +106,8 @@ def run(
     """Train to the end, evaluating, recording and saving on the way."""
     started = time.perf_counter()
     keep_freed_memory()
-    loop, memory = make_loop(config)  # before the directory: what cannot run leaves nothing behind
+    config, offline = read_dataset(config)
+    loop, memory = make_loop(config, offline)  # before the directory: what cannot run leaves nothing behind
     try:
         make_directory(directory)
         with Lock(directory):
@@ -97,6 +118,8 @@ def run(
             with _watched(everyone, Start(config, directory, loop.members)), Signals(loop.ask_to_stop) as signals:
                 session = _Session(config, loop, recorder, everyone, signals, started)
                 session.say(memory)
+                if offline is not None:
+                    session.say(offline.line(config.training.offline_share))
                 if resuming:
                     session.restore()
                 # only now: beside the summary of a shorter run, that of a longer one would make it look finished
