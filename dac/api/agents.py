@@ -139,7 +139,7 @@ class Agents:
             session.train(watchers, resume_from=source)
         finally:
             if session.begun:
-                self._session, self.config = session, config
+                self._session, self.config = session, session.config
                 weakref.finalize(self, session.close).atexit = False
             else:
                 session.close()

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from dac.core.keys import PREDICT, member_key, stream
-from dac.envs.spaces import ActionScale, Spaces, flatten_some
+from dac.envs.bounds import ActionBounds
+from dac.envs.spaces import Spaces, flatten_some
 
 Act: TypeAlias = Callable[..., jax.Array]
 
@@ -27,7 +28,7 @@ class Predictor:
         leaves, structure = jax.tree.flatten(policy)
         self._leaves = tuple(jax.device_put([np.asarray(leaf) for leaf in leaves], _cpu()))
         self._best, self._sample = _program(structure, False), _program(structure, True)
-        self._space, self._scale = spaces.observation, ActionScale(spaces.action)
+        self._space, self._bounds = spaces.observation, ActionBounds.of(spaces.action)
 
     def __call__(self, obs: Any, key: Any, draw: int, *, deterministic: bool) -> np.ndarray:
         """Return the action for one observation, or those for a batch; `draw` numbers the draws of the key."""
@@ -37,7 +38,8 @@ class Predictor:
             rows = np.concatenate([rows, np.zeros((room - count, rows.shape[1]), rows.dtype)])
         program = self._best if deterministic else self._sample
         actions = np.asarray(program(self._leaves, rows.astype(_dtype(), copy=False), key, np.uint32(draw)))
-        return self._scale(actions[:count] if batched else actions[0])
+        own = self._bounds.stretch(actions[:count] if batched else actions[0])
+        return own.reshape(own.shape[:-1] + self._bounds.shape)
 
 
 class Draws:

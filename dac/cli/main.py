@@ -22,6 +22,7 @@ COMMANDS = {
     "resume": "continue a run from its last checkpoint, exactly or with more steps",
     "evaluate": "run fresh episodes with a run's policies, without exploration",
     "video": "film one episode, without exploration, as an mp4",
+    "export": "write a policy as ONNX, StableHLO or NumPy, or a replay buffer as a Minari dataset",
     "reproduce": "run an experiment of the paper: a figure or a table, with statistics and a report",
     "status": "one table of all runs below a folder: running, finished, stopped or broken, and how far",
     "report": "one self-contained page over runs: curves, verdicts, commands",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dac.algorithms import ALGORITHMS
+from dac.algorithms import ALGORITHMS, off_policy
 from dac.config.run import RunConfig
 from dac.config.schema import MAX_STEPS, Training, check, fields_of, owners_of, settings_of
 from dac.config.text import parse_seeds, read_toml
@@ -21,6 +21,8 @@ from dac.tasks import find_task, preset
 
 ARGUMENTS = ("seeds", "out", "config")
 """What `dac.train` takes beside settings, for someone who writes `seed=3`."""
+WITH_DATASET = {"random_steps": 0, "update_after": 1}
+"""Defaults of a run with `init_replay`: what random actions are for, something to learn from, is there already."""
 
 
 def resolve(
@@ -65,6 +67,8 @@ def resolve(
         del given["alpha"]
         given["adapt"] = True
     defaults = preset(algorithm, task)
+    if given.get("init_replay", "none") != "none":
+        defaults = {**defaults, **WITH_DATASET}
     values = {"bonus": ALGORITHMS[algorithm].bonus} | defaults | given
     loop_fields = fields_of(Training)
     bonus = check("bonus", values["bonus"], *loop_fields["bonus"], sweep=False)
@@ -92,6 +96,10 @@ def resolve(
     if config.schedule().rollout and training.random_steps:  # the schedule checks that the parts fit together
         raise UsageError(f"random_steps must be 0 for {algorithm}, which learns from what its own policy did")
     config.make_algorithm()
+    if training.init_replay != "none" and config.schedule().rollout:
+        raise UsageError(f"{algorithm} learns on-policy and takes no init_replay (accepted: {', '.join(off_policy())})")
+    if training.init_replay == "none" and training.offline_share != loop_fields["offline_share"][1].default:
+        raise UsageError("offline_share is the share of a dataset: give init_replay, or leave it out")
     return config
 
 

@@ -111,7 +111,12 @@ class RunConfig:
         on_policy = issubclass(ALGORITHMS[self.algorithm].algorithm, AbstractOnPolicy)
         rollout = self.hyper["rollout"] if on_policy else 0
         ratio = 1 if on_policy else t.update_ratio
-        return Schedule(t.steps, t.envs, t.random_steps, t.update_after, ratio, capacity, t.eval_every, rollout)
+        share = 0.0 if t.init_replay == "none" else t.offline_share
+        return Schedule(t.steps, t.envs, t.random_steps, t.update_after, ratio, capacity, t.eval_every, rollout, share)
+
+    def with_dataset(self, name: str) -> RunConfig:
+        """Return the same run with its dataset named in full, with its checksum."""
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, init_replay=name))
 
     def to_toml(self) -> str:
         lines = [

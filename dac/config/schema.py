@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import math
+import re
 import textwrap
 import typing
 from typing import Any, Literal
@@ -61,6 +62,12 @@ class Training:
     """Steps after which an evaluation cuts an episode whose environment has no shorter time limit."""
     log: tuple[str, ...] = dataclasses.field(default=(), metadata={"choices": LOGGERS, "since": "0.2"})
     """Loggers beside metrics.csv, with commas between them: tensorboard, wandb, trackio."""
+    init_replay: str = dataclasses.field(
+        default="none", metadata={"form": r"none|minari:[\w/-]+-v\d+(@[0-9a-f]{16})?", "since": "0.2"}
+    )
+    """An offline dataset to learn from beside the run, as minari:ID; random_steps is 0 then, and update_after 1."""
+    offline_share: float = dataclasses.field(default=0.5, metadata={"low": 0.01, "high": 1.0, "since": "0.2"})
+    """Share of every batch that comes from the dataset of init_replay."""
 
 
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
@@ -148,6 +155,10 @@ def check(name: str, value: Any, kind: Any, field: dataclasses.Field, sweep: boo
         if not sizes or not all(isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= 65536 for v in sizes):
             raise UsageError(f"{name} must be a list of layer sizes such as 256,256, not {value!r}")
         return sizes
+    if "form" in field.metadata:
+        if not isinstance(value, str) or not re.fullmatch(field.metadata["form"], value):
+            raise UsageError(f"{name} must be none or minari:ID, with an ID such as D4RL/door/human-v2, not {value!r}")
+        return value
     choices = field.metadata.get("choices") or typing.get_args(kind)
     choices = tuple(choices() if callable(choices) else choices)
     if value not in choices:

@@ -6,14 +6,30 @@ to write at stays a scalar and the ring itself is nothing but its rows.
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dac.core.keys import OFFLINE, side_key
 from dac.core.types import EnvSpec, PRNGKey, float_dtype, row_size
 
 Ring = Float[Array, "capacity row"]
+Dataset = Float[Array, "dataset row"]
+"""Transitions from elsewhere, packed as in the ring; they never change, and all members share them."""
 Count = Int[Array, ""]
+
+
+class Mix(eqx.Module):
+    """How batches are mixed where there is a dataset beside the ring.
+
+    Its rows are numbered behind those of the ring: its row i is at position capacity + i.
+    """
+
+    share: float = eqx.field(static=True)
+    """Share of every batch that comes from the dataset."""
+    size: Int[Array, ""] | int
+    """Rows of the dataset."""
 
 
 def empty(capacity: int, spec: EnvSpec) -> Ring:
@@ -36,6 +52,23 @@ def sample_indices(
     return (count - 1 - age) % capacity
 
 
-def gather(ring: Ring, positions: Int[Array, "*batch"]) -> Float[Array, "*batch row"]:
-    """The rows at these positions, which are known to be inside."""
-    return ring.at[positions].get(mode="promise_in_bounds")
+def sample_mixed(capacity: int, count: Count, key: PRNGKey, size: int, mix: Mix) -> Int[Array, " batch"]:
+    """Uniform positions in the ring and, for the share of the batch that the mix asks for, in the dataset.
+
+    No more of them are in the ring than it has rows, so that the first transitions of a run are not in every batch a
+    hundred times; from an empty ring all come from the dataset.
+    """
+    online = sample_indices(capacity, count, key, size)
+    offline = capacity + jax.random.randint(side_key(key, OFFLINE), (size,), 0, mix.size)
+    most = size - round(mix.share * size)
+    return jnp.where(jnp.arange(size) < jnp.minimum(most, count), online, offline)
+
+
+def gather(ring: Ring, positions: Int[Array, "*batch"], dataset: Dataset | None = None) -> Float[Array, "*batch row"]:
+    """The rows at these positions, which are known to be inside: in the ring, or behind it in the dataset."""
+    if dataset is None:
+        return ring.at[positions].get(mode="promise_in_bounds")
+    last = ring.shape[0] - 1
+    online = ring.at[jnp.minimum(positions, last)].get(mode="promise_in_bounds")
+    offline = dataset.at[jnp.maximum(positions - last - 1, 0)].get(mode="promise_in_bounds")
+    return jnp.where((positions <= last)[..., None], online, offline)

@@ -28,6 +28,8 @@ class Schedule:
     """Environment steps between evaluations."""
     rollout: int = 0
     """For what learns on-policy: environment steps between updates, and the size of the ring. 0 for off-policy."""
+    offline_share: float = 0.0
+    """Share of every batch that comes from a dataset; 0 where there is none."""
 
     def __post_init__(self) -> None:
         if self.rollout:

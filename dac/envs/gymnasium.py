@@ -47,8 +47,9 @@ from jaxtyping import Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.bounds import ActionBounds
 from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep, check_actions, check_count, check_seeds
-from dac.envs.spaces import ActionScale, Spaces, flatten, one_line
+from dac.envs.spaces import Spaces, flatten, one_line
 
 NO_LIMIT = 2**31 - 1
 """The horizon of an environment without a time limit."""
@@ -91,6 +92,7 @@ class GymnasiumEnvs(AbstractHostEnvs):
             self.close()
             raise
         self.spec = EnvSpec(layout.obs_size, math.prod(layout.action_space.shape))
+        self.bounds = ActionBounds.of(layout.action_space)
         self.horizon = layout.horizon
         self.cells = layout.cells
         if layout.flattened:
@@ -258,7 +260,7 @@ class _Single:
             self.env.close()
             raise
         self._obs_space = self.env.observation_space
-        self._rescale = ActionScale(self.layout.action_space)
+        self._bounds = ActionBounds.of(self.layout.action_space)
         self._steps = 0
         self.cell = -1
 
@@ -271,7 +273,7 @@ class _Single:
     def step(self, action: Float32[np.ndarray, " action"]) -> tuple[np.ndarray, float, bool, bool, np.ndarray]:
         self._steps += 1
         when = f"step {self._steps}"
-        move = self._rescale(action)
+        move = self._bounds.stretch(action).reshape(self._bounds.shape)
         try:
             answer = self.env.step(move)
         except Exception as error:

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float32, Int64, UInt64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.bounds import ActionBounds
 
 
 class HostStep(NamedTuple):
@@ -47,6 +48,8 @@ class AbstractHostEnvs(abc.ABC):
     """Several environments of one kind, stepped together."""
 
     spec: EnvSpec
+    bounds: ActionBounds
+    """The environments' own range of actions, over which [-1, 1] is stretched."""
     num: int
     horizon: int
     cells: tuple[int, ...] | None

@@ -38,6 +38,7 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.bounds import ActionBounds
 from dac.envs.host import (
     AbstractHostEnvs,
     HostStep,
@@ -366,6 +367,7 @@ class MujocoEnvs(AbstractHostEnvs):
         self._reach = (bounds[:, 1] - bounds[:, 0]) / 2
         if not (self._reach > 0).all():
             raise UsageError(f"every actuator of {xml_file!r} needs a control range")
+        self.bounds = ActionBounds(bounds[:, 0], bounds[:, 1], bounds.dtype, (model.nu,))
         self._duration = model.opt.timestep * self.robot.frame_skip
         self._start_qpos, self._start_qvel = model.qpos0.copy(), np.zeros(model.nv)
 

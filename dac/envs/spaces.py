@@ -1,7 +1,7 @@
-"""From an environment's own observations and actions to the flat ones, actions in [-1, 1], that networks see, and back.
+"""What an environment shows and takes, and its own observations laid out flat, as networks see them.
 
-Observations may be a Box, or a Dict or Tuple of Boxes; they are laid out flat, in Gymnasium's order. Actions are a Box
-with finite bounds, over which [-1, 1] is stretched.
+Observations may be a Box, or a Dict or Tuple of Boxes; they are laid out in Gymnasium's order. Actions are a Box with
+finite bounds, over which `bounds.py` stretches [-1, 1].
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float, Float32
+from jaxtyping import Float32
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
@@ -66,27 +66,6 @@ class Spaces(NamedTuple):
     @property
     def action_size(self) -> int:
         return math.prod(self.action.shape)
-
-
-class ActionScale:
-    """Stretches actions from [-1, 1] over the bounds of a Box; -1 and 1 become exactly the bounds."""
-
-    def __init__(self, space: spaces.Box):
-        self._space = space
-        self._low, self._high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-        self._middle, self._reach = self._low / 2 + self._high / 2, self._high / 2 - self._low / 2
-        self._shape, self._dtype = tuple(space.shape), space.dtype
-        ends = self._middle - self._reach, self._middle + self._reach
-        self._rounds = not (np.array_equal(ends[0], self._low) and np.array_equal(ends[1], self._high))
-        """Whether -1 and 1 would come out beside the bounds."""
-
-    def __call__(self, actions: Float[np.ndarray, "*batch action"]) -> np.ndarray:
-        """Return actions of the space's own shape and dtype, behind the axes of a batch if there are any."""
-        inside = self._middle + self._reach * actions  # in double precision, as the bounds are
-        inside = np.minimum(np.maximum(inside, self._low), self._high)
-        if self._rounds:
-            inside = np.where(actions <= -1, self._low, np.where(actions >= 1, self._high, inside))
-        return inside.astype(self._dtype).reshape(actions.shape[:-1] + self._shape)
 
 
 def one_line(text: Any, limit: int = 300) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.bounds import ActionBounds
 from dac.envs.host import AbstractHostEnvs
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
 
@@ -44,13 +45,15 @@ class Task:
     _specs: list[EnvSpec] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
     """The spec once it is known: to make an environment may take long, so none is made to ask for it again."""
     _spaces: list[Spaces] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
+    _bounds: list[ActionBounds] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
+    """The range of its actions, once it is known."""
 
     def make_envs(self, num: int, workers: int = 0) -> AbstractHostEnvs:
         """Make `num` environments on the CPU, stepped by `workers` processes, or by this one if there are none."""
         assert self.host is not None
         self.check_workers(workers)
         envs = self.host(num, workers=workers) if workers else self.host(num)
-        self._specs[:] = [envs.spec]
+        self._specs[:], self._bounds[:] = [envs.spec], [envs.bounds]
         return envs
 
     def check_workers(self, workers: int) -> None:
@@ -88,6 +91,13 @@ class Task:
         if not self._specs:
             self.make_envs(1).close()
         return self._specs[0]
+
+    def bounds(self) -> ActionBounds:
+        """Return the environment's own range of actions, over which the policies' [-1, 1] is stretched."""
+        if self.device is not None:
+            return ActionBounds.unit(self.spec().action_size)
+        self.spec()
+        return self._bounds[0]
 
 
 def _device(place: str) -> Callable[[], AbstractDeviceEnv]:

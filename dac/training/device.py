@@ -67,13 +67,16 @@ class DeviceLoop(AbstractLoop):
         schedule: Schedule,
         *,
         on_nan: OnNaN = "freeze",
+        dataset: np.ndarray | None = None,
     ):
+        """Train on `env`, and on the rows of a dataset, for the schedule's share of every batch, if there is one."""
         self.env, self.schedule = env, schedule
         self.spec = env.spec
         self.members = list(members)
         self.step = 0
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
+        self._dataset = None if dataset is None else jnp.asarray(dataset, float_dtype())
         self._carry = _start_members(self._algorithms, self._keys, env, schedule.program)
         self.health = Health(self.members, on_nan)
         self._good = copy(self._carry.state)
@@ -101,6 +104,7 @@ class DeviceLoop(AbstractLoop):
                 schedule.program,
                 training,
                 length=length,
+                dataset=self._dataset,
             )
             self.step += length
             self._check_health()
@@ -142,7 +146,15 @@ class DeviceLoop(AbstractLoop):
         carry = self._carry
         assert carry.ring is not None
         values = measure_members(
-            self._algorithms, carry.state, carry.ring, self._keys, jnp.int32(self.step), stored, self.spec
+            self._algorithms,
+            carry.state,
+            carry.ring,
+            self._keys,
+            jnp.int32(self.step),
+            stored,
+            self.spec,
+            self.schedule.offline_share,
+            self._dataset,
         )
         return {name: np.asarray(value) for name, value in values.items()}
 
@@ -199,6 +211,7 @@ def one_step(
     carry: Carry,
     frozen: Bool[Array, ""] | None,
     step: Int[Array, ""],
+    dataset: replay.Dataset | None = None,
 ) -> Carry:
     """One iteration of one member: remember, act, learn, move."""
     spec = env.spec
@@ -216,7 +229,8 @@ def one_step(
     action = choose_actions(algorithm.policy(state), carry.obs, noise)
     if training and isinstance(algorithm, AbstractOffPolicy):
         stored = step * schedule.envs
-        state = learn(algorithm, state, ring, key, step, stored, spec, schedule.updates_per_iteration)
+        updates, share = schedule.updates_per_iteration, schedule.offline_share
+        state = learn(algorithm, state, ring, key, step, stored, spec, updates, share, dataset)
     state = unless_frozen(frozen, carry.state, state)
     env_keys = jax.random.split(step_keys(key, step).env, schedule.envs)
     episodes, now = jax.vmap(env.step)(carry.episodes, action, env_keys)
@@ -239,10 +253,13 @@ def _chunk(
     schedule: Schedule,
     training: bool,
     length: int | Int[Array, ""],
+    dataset: replay.Dataset | None,
 ) -> Carry:
     """`length` steps of every member: the loop outside, members inside."""
-    members_step = each_member(functools.partial(one_step, env, schedule, training), shared=(4,))
-    return jax.lax.fori_loop(0, length, lambda i, carry: members_step(algorithms, keys, carry, frozen, step + i), carry)
+    members_step = each_member(functools.partial(one_step, env, schedule, training), shared=(4, 5))
+    return jax.lax.fori_loop(
+        0, length, lambda i, carry: members_step(algorithms, keys, carry, frozen, step + i, dataset), carry
+    )
 
 
 # On a CPU the length is data, and one program serves every length. On an accelerator a loop of unknown length would
@@ -251,10 +268,10 @@ _run_any_length = jax.jit(_chunk, static_argnums=(5, 6, 7), donate_argnums=2)
 _run_fixed_length = jax.jit(_chunk, static_argnums=(5, 6, 7, 8), donate_argnums=2)
 
 
-def _run_chunk(*arguments: Any, length: int) -> Carry:
+def _run_chunk(*arguments: Any, length: int, dataset: Array | None) -> Carry:
     if jax.default_backend() == "cpu":
-        return _run_any_length(*arguments, jnp.int32(length))
-    return _run_fixed_length(*arguments, length)
+        return _run_any_length(*arguments, jnp.int32(length), dataset)
+    return _run_fixed_length(*arguments, length, dataset)
 
 
 @functools.partial(jax.jit, static_argnums=4, donate_argnums=1)

@@ -59,8 +59,13 @@ class HostLoop(AbstractLoop):
         on_nan: OnNaN = "freeze",
         launch_aside: bool | None = None,
         eval_limit: int = 10_000,
+        dataset: np.ndarray | None = None,
     ):
-        """Train on `envs`, or on new environments where none are given; those of evaluations are made when needed."""
+        """Train on `envs`, or on new environments where none are given; those of evaluations are made when needed.
+
+        The rows of a dataset, if there is one, are kept where the replay buffer is; the schedule's share of every batch
+        comes from them.
+        """
         self.members, self.schedule = list(members), schedule
         self.step = 0
         self.envs = make_envs(len(members) * schedule.envs) if envs is None else envs
@@ -76,7 +81,8 @@ class HostLoop(AbstractLoop):
             self._algorithms, self._keys, states, self.spec, schedule
         )
         self.evaluations_at_once = 1 if jax.default_backend() == "cpu" else EVALUATIONS_AT_ONCE
-        self.host_replay = host_replay
+        self.host_replay, self._dataset_rows = host_replay, dataset
+        self._place_dataset()
         self._make_buffers()
         self.health = Health(self.members, on_nan)
         self._check_observations(self._obs)
@@ -86,6 +92,13 @@ class HostLoop(AbstractLoop):
         # for one thread: around a loop, set jax.config instead
         self.launches_aside = jax.default_backend() != "cpu" if launch_aside is None else launch_aside
         self._launcher = ThreadPoolExecutor(1, "dac-launch") if self.launches_aside else None
+
+    def _place_dataset(self) -> None:
+        """Put the rows of the dataset, if there is one, where the replay buffer is."""
+        rows = None if self._dataset_rows is None else np.asarray(self._dataset_rows, float_dtype())
+        self._dataset = None if rows is None or self.host_replay else jnp.asarray(rows)
+        self._host_dataset = rows if self.host_replay else None
+        self._dataset_size = None if self._host_dataset is None else np.int32(len(self._host_dataset))
 
     def _make_buffers(self) -> None:
         """Allocate the replay buffer, in host memory or on the device, and begin the first episodes."""
@@ -172,7 +185,14 @@ class HostLoop(AbstractLoop):
             self._learn_from_host(learning)
         elif learning:
             self._state, self._ring, self._clock, self._noise = programs.learn(
-                self._layout, self._context, self._state, self._ring, packed, self._clock, self.health.mask
+                self._layout,
+                self._context,
+                self._state,
+                self._ring,
+                packed,
+                self._clock,
+                self.health.mask,
+                self._dataset,
             )
         else:
             self._ring, self._clock, self._noise = programs.remember(
@@ -188,22 +208,30 @@ class HostLoop(AbstractLoop):
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
         rows, clock = self._rows(self._positions) if learning else None, self._clock
         # before the update, so that what the next step draws is here by then
-        self._clock, self._noise, self._positions = programs.tick_and_draw(self._layout, self._context, clock)
+        self._clock, self._noise, self._positions = programs.tick_and_draw(
+            self._layout, self._context, clock, self._dataset_size
+        )
         if rows is not None:
             self._state = programs.learn_from_rows(
                 self._layout, self._context, self._state, rows, clock, self.health.mask
             )
 
     def _rows(self, positions: Array) -> np.ndarray:
-        """Rows of the ring in host memory, by member and position."""
-        assert self._host_ring is not None
-        return np.stack([ring[drawn] for ring, drawn in zip(self._host_ring, np.asarray(positions), strict=True)])
+        """Rows of the ring in host memory, or of the dataset behind it, by member and position."""
+        ring, dataset, drawn = self._host_ring, self._host_dataset, np.asarray(positions)
+        assert ring is not None
+        if dataset is None:
+            return np.stack([mine[at] for mine, at in zip(ring, drawn, strict=True)])
+        offline = drawn >= ring.shape[1]
+        rows = np.stack([mine[at] for mine, at in zip(ring, np.where(offline, 0, drawn), strict=True)])
+        rows[offline] = dataset[drawn[offline] - ring.shape[1]]
+        return rows
 
     def _set_clock(self, step: int) -> None:
         """Put the counter on the device, with what is drawn before an observation is known."""
         self._clock, self._noise = programs.start(self._layout, self._context, np.int32(step))
         if self._host_ring is not None:
-            self._positions = programs.learning_positions(self._layout, self._context, self._clock)
+            self._positions = programs.learning_positions(self._layout, self._context, self._clock, self._dataset_size)
 
     def _refresh(self) -> None:
         stored = np.int32(self.stored)
@@ -258,6 +286,7 @@ class HostLoop(AbstractLoop):
         self, algorithm: AbstractAlgorithm, members: Sequence[Member], schedule: Schedule, *, host_replay: bool = False
     ) -> None:
         super().extend(algorithm, members, schedule, host_replay=host_replay)
+        self._place_dataset()
         self._layout, self._context, self._state = programs.layout_of(
             self._algorithms, self._keys, self.states, self.spec, schedule
         )
@@ -323,9 +352,13 @@ class HostLoop(AbstractLoop):
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)
         if self._host_ring is None:
-            values = measure_members(self._algorithms, self.states, self._ring, self._keys, step, stored, self.spec)
+            share = self.schedule.offline_share
+            values = measure_members(
+                self._algorithms, self.states, self._ring, self._keys, step, stored, self.spec, share, self._dataset
+            )
         else:
-            rows = self._rows(programs.measuring_positions(self._layout, self._context, step, stored))
+            positions = programs.measuring_positions(self._layout, self._context, step, stored, self._dataset_size)
+            rows = self._rows(positions)
             values = programs.measure_from_rows(self._layout, self._context, self._state, rows, step, stored)
         return {name: np.asarray(value) for name, value in values.items()}
 

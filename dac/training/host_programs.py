@@ -109,13 +109,20 @@ def _tick(layout: Layout, context: Context, clock: Clock) -> tuple[Clock, member
     return clock + 1, _noise_at(layout, context, clock + 1)
 
 
-def _learning_positions(layout: Layout, context: Context, clock: Clock) -> Int[Array, "member update rows"]:
-    schedule = layout.schedule
+def _mix(layout: Layout, size: Int[Array, ""] | None) -> replay.Mix | None:
+    """How batches are mixed with a dataset of this size, or None where there is none."""
+    return None if size is None else replay.Mix(layout.schedule.offline_share, size)
+
+
+def _learning_positions(
+    layout: Layout, context: Context, clock: Clock, size: Int[Array, ""] | None
+) -> Int[Array, "member update rows"]:
+    schedule, mix = layout.schedule, _mix(layout, size)
 
     def one(algorithm, key, clock):
         stored = clock * schedule.envs
         updates = schedule.updates_per_iteration
-        return member.learning_positions(algorithm, schedule.capacity, key, clock, stored, updates)
+        return member.learning_positions(algorithm, schedule.capacity, key, clock, stored, updates, mix)
 
     return _positions(layout, one, context, clock)
 
@@ -153,16 +160,24 @@ def remember(layout: Layout, context: Context, ring: Array, packed: Packed, cloc
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
 def learn(
-    layout: Layout, context: Context, state: State, ring: Array, packed: Packed, clock: Clock, frozen: Frozen
+    layout: Layout,
+    context: Context,
+    state: State,
+    ring: Array,
+    packed: Packed,
+    clock: Clock,
+    frozen: Frozen,
+    dataset: Array | None = None,
 ) -> Any:
-    """Put the last transitions into the replay buffer, then learn from it."""
+    """Put the last transitions into the replay buffer, then learn from it and from the dataset, if there is one."""
     schedule, spec = layout.schedule, layout.spec
 
     def one(algorithm, state, key, ring, clock):
         if isinstance(algorithm, AbstractOnPolicy):
             return member.learn_from_rollout(algorithm, state, ring, key, clock, schedule.envs, spec)
         stored = clock * schedule.envs
-        return member.learn(algorithm, state, ring, key, clock, stored, spec, schedule.updates_per_iteration)
+        updates, share = schedule.updates_per_iteration, schedule.offline_share
+        return member.learn(algorithm, state, ring, key, clock, stored, spec, updates, share, dataset)
 
     ring = _put(layout, ring, packed, clock)
     return _changed(layout, one, context, state, frozen, ring, clock), ring, *_tick(layout, context, clock)
@@ -184,23 +199,28 @@ def refresh(layout: Layout, context: Context, state: State, ring: Array, stored:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def learning_positions(layout: Layout, context: Context, clock: Clock) -> Int[Array, "member update rows"]:
-    """Which rows the update of step `clock` draws."""
-    return _learning_positions(layout, context, clock)
+def learning_positions(
+    layout: Layout, context: Context, clock: Clock, dataset_size: Int[Array, ""] | None = None
+) -> Int[Array, "member update rows"]:
+    """Which rows the update of step `clock` draws, those of a dataset numbered behind the replay buffer's."""
+    return _learning_positions(layout, context, clock, dataset_size)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def tick_and_draw(layout: Layout, context: Context, clock: Clock) -> Any:
+def tick_and_draw(layout: Layout, context: Context, clock: Clock, dataset_size: Int[Array, ""] | None = None) -> Any:
     """The next counter, its noise, and which rows its update draws."""
-    return *_tick(layout, context, clock), _learning_positions(layout, context, clock + 1)
+    return *_tick(layout, context, clock), _learning_positions(layout, context, clock + 1, dataset_size)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def measuring_positions(layout: Layout, context: Context, step: Clock, stored: Clock) -> Int[Array, "member *rows"]:
+def measuring_positions(
+    layout: Layout, context: Context, step: Clock, stored: Clock, dataset_size: Int[Array, ""] | None = None
+) -> Int[Array, "member *rows"]:
     """Which rows `measure_from_rows` looks at."""
+    mix = _mix(layout, dataset_size)
 
     def one(algorithm, key, step, stored):
-        return member.measuring_positions(algorithm, layout.schedule.capacity, key, step, stored)
+        return member.measuring_positions(algorithm, layout.schedule.capacity, key, step, stored, mix)
 
     return _positions(layout, one, context, step, stored)
 
@@ -223,7 +243,8 @@ def learn_from_rows(layout: Layout, context: Context, state: State, rows: Array,
 
     def one(algorithm, state, key, rows, clock):
         stored = clock * schedule.envs
-        return member.learn_from_rows(algorithm, state, rows, key, clock, stored, schedule.capacity, spec)
+        mixed = schedule.offline_share > 0
+        return member.learn_from_rows(algorithm, state, rows, key, clock, stored, schedule.capacity, spec, mixed)
 
     return _changed(layout, one, context, state, frozen, rows, clock)
 
@@ -246,7 +267,7 @@ def measure_from_rows(layout: Layout, context: Context, state: State, rows: Arra
     """What every member measures on rows that were gathered on the host."""
 
     def one(algorithm, state, key, rows, step, stored):
-        capacity = layout.schedule.capacity
-        return member.measure_from_rows(algorithm, state, rows, key, step, stored, capacity, layout.spec)
+        capacity, mixed = layout.schedule.capacity, layout.schedule.offline_share > 0
+        return member.measure_from_rows(algorithm, state, rows, key, step, stored, capacity, layout.spec, mixed)
 
     return _mapped(layout, one, context, state, rows, step, stored, shared=2)

@@ -177,6 +177,11 @@ def lay_out(ring: np.ndarray, rows: Iterable[tuple[int, np.ndarray]]) -> None:
         ring[:, numbers[-ring.shape[1] :] % ring.shape[1]] = piece[:, -ring.shape[1] :]
 
 
+def waiting_rows(arrays: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """The latest transitions in a snapshot, (member, env, row): they go into the replay buffer at the next step."""
+    return (arrays["pending"] if "pending" in arrays else arrays["packed"])[..., :size]
+
+
 @jax.jit
 def take_rows(
     ring: Float[Array, "member capacity row"], positions: Int[Array, " some"]

@@ -10,6 +10,7 @@ import jax
 
 from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec, UsageError, float_dtype, row_size
+from dac.training.offline import OfflineData
 
 Place = Literal["auto", "device", "host"]
 PROCESSES = "DAC_PROCESSES"
@@ -21,9 +22,17 @@ def replay_bytes(members: int, schedule: Schedule, spec: EnvSpec) -> int:
     return members * schedule.capacity * row_size(spec) * float_dtype().itemsize
 
 
-def place_replay(wanted: Place, members: int, schedule: Schedule, spec: EnvSpec, *, on_host: bool) -> Place:
-    """`device` or `host`, or an error with the figures if it fits in neither."""
-    need = replay_bytes(members, schedule, spec)
+def place_replay(
+    wanted: Place,
+    members: int,
+    schedule: Schedule,
+    spec: EnvSpec,
+    *,
+    on_host: bool,
+    offline: OfflineData | None = None,
+) -> Place:
+    """`device` or `host`, or an error with the figures if it fits in neither; an offline dataset goes to the same."""
+    need = replay_bytes(members, schedule, spec) + (0 if offline is None else offline.rows.nbytes)
     device, host = device_bytes(), host_bytes()
     if wanted != "host" and (device is None or need <= SHARE * device):
         return "device"
@@ -31,7 +40,8 @@ def place_replay(wanted: Place, members: int, schedule: Schedule, spec: EnvSpec,
         return "host"
     figures = f"device {_gib(device)} free" + (f", host {_gib(host)} free" if on_host else "")
     raise UsageError(
-        f"the replay of {members} members x {schedule.capacity} transitions needs {_gib(need)} ({figures}); "
+        f"the replay of {members} members x {schedule.capacity} transitions "
+        f"{'' if offline is None else f'with a dataset of {len(offline.rows)} '}needs {_gib(need)} ({figures}); "
         "lower `capacity=`, `steps=` or the number of members"
     )
 

@@ -36,6 +36,7 @@ from dac.training.host import HostLoop
 from dac.training.loggers import make_loggers
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
+from dac.training.offline import OfflineData, load_offline
 from dac.training.signals import Interrupted, Signals
 from dac.training.watchers import (
     AbstractWatcher,
@@ -57,31 +58,47 @@ SLOW_AFTER = 5.0
 """Seconds of training after which it is judged whether the environments take most of the time."""
 
 
-def place_of(config: RunConfig, spec: EnvSpec | None = None, schedule: Schedule | None = None) -> Place:
-    """Where the replay buffer of this run goes; refuses, with the figures, one that fits nowhere."""
+def read_dataset(config: RunConfig) -> tuple[RunConfig, OfflineData | None]:
+    """The dataset that the run learns from beside what it sees, or None, and the run with the dataset's checksum."""
+    if config.training.init_replay == "none":
+        return config, None
+    task = find_task(config.task)
+    offline = load_offline(config.training.init_replay, task.spec(), task.bounds())
+    return config.with_dataset(offline.name), offline
+
+
+def place_of(
+    config: RunConfig,
+    spec: EnvSpec | None = None,
+    offline: OfflineData | None = None,
+    schedule: Schedule | None = None,
+) -> Place:
+    """Where the replay buffer of this run goes, a dataset with it; refuses, with the figures, one that fits nowhere."""
     task, schedule = find_task(config.task), schedule or config.schedule()
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
-    return place_replay(wanted, len(config.members()), schedule, spec or task.spec(), on_host=on_host)
+    return place_replay(wanted, len(config.members()), schedule, spec or task.spec(), on_host=on_host, offline=offline)
 
 
-def make_loop(config: RunConfig) -> tuple[AbstractLoop, str]:
+def make_loop(config: RunConfig, offline: OfflineData | None = None) -> tuple[AbstractLoop, str]:
     """The loop that fits the task, and a line on the memory that its replay buffer needs."""
     task, members, schedule = find_task(config.task), config.members(), config.schedule()
     algorithm, on_nan = config.make_algorithm(), config.training.on_nan
+    assert (offline is None) == (schedule.offline_share == 0), "a run with init_replay needs `read_dataset`"
+    dataset = None if offline is None else offline.rows
     if task.device is not None:
         env = task.device()
-        place = place_of(config, env.spec)
+        place = place_of(config, env.spec, offline)
         memory = describe_replay(place, len(members), schedule, env.spec)
-        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan), memory
+        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan, dataset=dataset), memory
     make_envs = functools.partial(task.make_envs, workers=config.training.workers)
     envs = make_envs(len(members) * schedule.envs)
     try:
-        place = place_of(config, envs.spec)
+        place = place_of(config, envs.spec, offline)
         memory = describe_replay(place, len(members), schedule, envs.spec)
         more: Row = {"host_replay": place == "host", "on_nan": on_nan, "eval_limit": config.training.eval_limit}
-        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, **more)
+        loop = HostLoop(algorithm, make_envs, members, schedule, envs=envs, dataset=dataset, **more)
     except BaseException:
         envs.close()
         raise
@@ -161,8 +178,9 @@ class Session:
         """
         self.started = time.perf_counter()
         keep_freed_memory()
+        config, self.offline = read_dataset(config)
         self.config, self.saves = config, saves
-        self.loop, self.memory = make_loop(config)
+        self.loop, self.memory = make_loop(config, self.offline)
         if directory is None:
             try:
                 directory = take_next_free(config.task, config.algorithm)
@@ -205,7 +223,7 @@ class Session:
             self.loop.stopping, self.stop_reason = False, None
             start = Start(self.config, directory, self.loop.members, self.watchers.say)
             with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
-                for line in (self.memory, *self.loop.notes):
+                for line in (self.memory, *self._describe_dataset(), *self.loop.notes):
                     self.say(line)
                 if self.begun:
                     self.recorder.go_on()
@@ -235,7 +253,7 @@ class Session:
             capacity = min(most, max(schedule.capacity, 2 * capacity))
         schedule = dataclasses.replace(schedule, capacity=capacity)
         if capacity > loop.capacity:
-            place = place_of(config, loop.spec, schedule)
+            place = place_of(config, loop.spec, self.offline, schedule)
             self.memory, on_host = describe_replay(place, len(loop.members), schedule, loop.spec), place == "host"
         loop.extend(config.make_algorithm(), config.members(), schedule, host_replay=on_host)
         self.config = self.recorder.config = config
@@ -268,6 +286,9 @@ class Session:
 
     def say(self, text: str, *, warning: bool = False) -> None:
         self.watchers.say(text, warning=warning)
+
+    def _describe_dataset(self) -> list[str]:
+        return [] if self.offline is None else [self.offline.line(self.config.training.offline_share)]
 
     def describe_disk(self) -> None:
         """Say how much room the checkpoints need, and whether there is as much."""

@@ -67,9 +67,17 @@ def choose_actions(
     return jnp.where(noise.explore_uniformly, noise.uniform, actions)
 
 
-def batch_positions(algorithm: AbstractOffPolicy, capacity: int, stored: Step, key: PRNGKey) -> Int[Array, " rows"]:
-    """Positions in the ring of one batch, followed by those of its recent batch if the algorithm wants one."""
-    drawn = replay.sample_indices(capacity, stored, key, algorithm.batch_size)
+def batch_positions(
+    algorithm: AbstractOffPolicy, capacity: int, stored: Step, key: PRNGKey, mix: replay.Mix | None = None
+) -> Int[Array, " rows"]:
+    """Positions of one batch in the ring, or in the dataset behind it if there is one.
+
+    They are followed by those of its recent batch, all in the ring, if the algorithm wants one.
+    """
+    if mix is None:
+        drawn = replay.sample_indices(capacity, stored, key, algorithm.batch_size)
+    else:
+        drawn = replay.sample_mixed(capacity, stored, key, algorithm.batch_size, mix)
     if not algorithm.recent:
         return drawn
     recent_key = side_key(key, RECENT)  # leaves the batch itself as it would be without
@@ -78,11 +86,17 @@ def batch_positions(algorithm: AbstractOffPolicy, capacity: int, stored: Step, k
 
 
 def learning_positions(
-    algorithm: AbstractOffPolicy, capacity: int, key: PRNGKey, step: Step, stored: Step, updates: int
+    algorithm: AbstractOffPolicy,
+    capacity: int,
+    key: PRNGKey,
+    step: Step,
+    stored: Step,
+    updates: int,
+    mix: replay.Mix | None = None,
 ) -> Int[Array, "update rows"]:
     """Positions of the batches of step `step`."""
     keys = jax.random.split(step_keys(key, step).learn, updates)
-    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0]))(keys)
+    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0], mix))(keys)
 
 
 def learn_from_rows(
@@ -94,6 +108,7 @@ def learn_from_rows(
     stored: Step,
     capacity: int,
     spec: EnvSpec,
+    mixed: bool = False,
 ) -> State:
     """One update per batch. What the updates measure is dropped here: see `measure`."""
     updates = rows.shape[0]
@@ -101,7 +116,9 @@ def learn_from_rows(
 
     def one(state: State, now: tuple[Float[Array, "rows row"], PRNGKey]) -> tuple[State, None]:
         rows, key = now
-        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec)[0], None
+        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec, mixed)[
+            0
+        ], None
 
     if updates == 1:  # no loop in the program, so that one update fuses with what surrounds it
         return one(state, (rows[0], keys[0]))[0]
@@ -116,11 +133,13 @@ def update_from_rows(
     stored: Step,
     capacity: int,
     spec: EnvSpec,
+    mixed: bool = False,
 ) -> tuple[State, Metrics]:
-    """One update from the rows at `batch_positions`."""
+    """One update from the rows at `batch_positions`; `mixed` says that some may come from a dataset."""
     size, recent = algorithm.batch_size, None
     if algorithm.recent:
-        recent = Recent(unpack(rows[size:], spec), whole=jnp.minimum(stored, capacity) <= algorithm.recent)
+        whole = jnp.zeros((), bool) if mixed else jnp.minimum(stored, capacity) <= algorithm.recent
+        recent = Recent(unpack(rows[size:], spec), whole)
     return algorithm.update(state, Batch(**vars(unpack(rows[:size], spec)), recent=recent), key)
 
 
@@ -133,10 +152,19 @@ def learn(
     stored: Step,
     spec: EnvSpec,
     updates: int,
+    share: float = 0.0,
+    dataset: replay.Dataset | None = None,
 ) -> State:
-    """Draw a fresh batch per update and learn from them."""
-    drawn = learning_positions(algorithm, ring.shape[0], key, step, stored, updates)
-    return learn_from_rows(algorithm, state, replay.gather(ring, drawn), key, step, stored, ring.shape[0], spec)
+    """Draw a fresh batch per update, a share of it from the dataset if there is one, and learn from them."""
+    mix, capacity = mix_with(dataset, share), ring.shape[0]
+    drawn = learning_positions(algorithm, capacity, key, step, stored, updates, mix)
+    rows = replay.gather(ring, drawn, dataset)
+    return learn_from_rows(algorithm, state, rows, key, step, stored, capacity, spec, mixed=mix is not None)
+
+
+def mix_with(dataset: replay.Dataset | None, share: float) -> replay.Mix | None:
+    """How batches are mixed with a dataset, or None where there is none."""
+    return None if dataset is None else replay.Mix(share, dataset.shape[0])
 
 
 def learn_from_rollout(
@@ -185,11 +213,11 @@ def window_positions(capacity: int, window: int, stored: Step) -> Int[Array, " w
 
 
 def measuring_positions(
-    algorithm: AbstractOffPolicy, capacity: int, key: PRNGKey, step: Step, stored: Step
+    algorithm: AbstractOffPolicy, capacity: int, key: PRNGKey, step: Step, stored: Step, mix: replay.Mix | None = None
 ) -> Int[Array, "batches rows"]:
     """Positions of the batches that `measure_from_rows` looks at."""
     keys = jax.random.split(stream(key, MEASURE, step), MEASURED_BATCHES)
-    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0]))(keys)
+    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0], mix))(keys)
 
 
 def measure_from_rows(
@@ -201,6 +229,7 @@ def measure_from_rows(
     stored: Step,
     capacity: int,
     spec: EnvSpec,
+    mixed: bool = False,
 ) -> Metrics:
     """What an update would measure now, averaged over fresh batches; nothing is changed.
 
@@ -209,13 +238,13 @@ def measure_from_rows(
 
     def one(now: tuple[Float[Array, "rows row"], PRNGKey]) -> Metrics:
         rows, key = now
-        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec)[1]
+        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec, mixed)[1]
 
     metrics = jax.lax.map(one, (rows, jax.random.split(stream(key, MEASURE, step), MEASURED_BATCHES)))
     return jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
 
 
-@functools.partial(jax.jit, static_argnames="spec")
+@functools.partial(jax.jit, static_argnames=("spec", "share"))
 def measure_members(
     algorithms: AbstractAlgorithm,
     states: PyTree,
@@ -224,14 +253,17 @@ def measure_members(
     step: Step,
     stored: Step,
     spec: EnvSpec,
+    share: float = 0.0,
+    dataset: replay.Dataset | None = None,
 ) -> dict[str, Float[Array, " member"]]:
     """What every member measures now. On-policy there are no fresh batches: it is what the last update saw."""
 
     def one(algorithm, state, ring, key, step, stored):
         if isinstance(algorithm, AbstractOnPolicy):
             return algorithm.metrics(state)
-        rows = replay.gather(ring, measuring_positions(algorithm, ring.shape[0], key, step, stored))
-        return measure_from_rows(algorithm, state, rows, key, step, stored, ring.shape[0], spec)
+        mix, capacity = mix_with(dataset, share), ring.shape[0]
+        rows = replay.gather(ring, measuring_positions(algorithm, capacity, key, step, stored, mix), dataset)
+        return measure_from_rows(algorithm, state, rows, key, step, stored, capacity, spec, mixed=mix is not None)
 
     return each_member(one, shared=(4, 5))(algorithms, states, rings, keys, step, stored)
 
