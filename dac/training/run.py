@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import numpy as np
@@ -36,7 +36,6 @@ from dac.training.host import HostLoop
 from dac.training.loggers import make_loggers
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
-from dac.training.offline import OfflineData, load_offline
 from dac.training.signals import Interrupted, Signals
 from dac.training.watchers import (
     AbstractWatcher,
@@ -51,6 +50,9 @@ from dac.training.watchers import (
 from dac.training.watchers.metrics import MetricsFile
 from dac.training.watchers.progress_file import ProgressFile
 
+if TYPE_CHECKING:
+    from dac.training.offline import OfflineData
+
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
 Row = dict[str, Any]
@@ -62,6 +64,8 @@ def read_dataset(config: RunConfig) -> tuple[RunConfig, OfflineData | None]:
     """The dataset that the run learns from beside what it sees, or None, and the run with the dataset's checksum."""
     if config.training.init_replay == "none":
         return config, None
+    from dac.training.offline import load_offline  # Gymnasium comes with it, for which the others need not wait
+
     task = find_task(config.task)
     offline = load_offline(config.training.init_replay, task.spec(), task.bounds())
     return config.with_dataset(offline.name), offline
