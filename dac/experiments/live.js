@@ -4,7 +4,8 @@
   const every = 1000 * Number(document.getElementById("live").dataset.every);
   const key = `dac live ${location.pathname}`;
   const all = (selector) => [...document.querySelectorAll(selector)];
-  const hidden = () => all(".legend button").flatMap((b, i) => (b.getAttribute("aria-pressed") === "false" ? [i] : []));
+  const name = (button) => `${button.closest("figure").dataset.chart} ${button.textContent}`;
+  const pressed = (button) => button.getAttribute("aria-pressed") !== "false";
 
   function keep() {
     const sorted = all("table.sortable").map((table) => {
@@ -13,8 +14,8 @@
     });
     const open = all("details").map((node) => node.open);
     const boxes = all(".tall").map((node) => node.scrollTop);
-    const number = all(".legend button").length;
-    sessionStorage.setItem(key, JSON.stringify({ y: scrollY, hidden: hidden(), open, sorted, boxes, number }));
+    const hidden = all(".legend button").filter((button) => !pressed(button)).map(name);
+    sessionStorage.setItem(key, JSON.stringify({ y: scrollY, hidden, open, sorted, boxes }));
   }
 
   function restore() {
@@ -26,8 +27,7 @@
       const button = table.tHead.rows[0].cells[column]?.querySelector("button");
       for (let n = 0; button && n < (direction === "descending" ? 2 : 1); n++) button.click();
     });
-    const buttons = all(".legend button"); // with other curves than before, the numbers are of others
-    if (buttons.length === kept.number) kept.hidden.forEach((i) => buttons[i].click());
+    all(".legend button").forEach((button) => kept.hidden.includes(name(button)) && button.click());
     all(".tall").forEach((node, i) => (node.scrollTop = kept.boxes[i] ?? 0));
     scrollTo({ top: kept.y, behavior: "instant" });
   }

@@ -306,17 +306,23 @@ def _name(methods: Sequence[Method]) -> None:
         same = list(group)
         settings = [method.parts[0].settings for method in same]
         names = dict.fromkeys(name for each in settings for name in each)
-        differ = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
+        # a setting that an older version did not have is no difference
+        differ = [name for name in names if len({repr(each[name]) for each in settings if name in each}) > 1]
         for method, own in zip(same, settings, strict=True):
             words = [f"{name} {_value(own[name])}" for name in differ if name in own]
-            runs = ", ".join(dict.fromkeys(part.run.directory.name for part in method.parts))
-            method.name = (
-                ", ".join([_algorithm(method), *words]) if len(words) <= 3 else f"{_algorithm(method)}: {runs}"
-            )
+            if len(words) > 3:  # say what varies within the run, beside its name
+                hyper = method.parts[0].run.config["hyper"]
+                words = [word for word in words if len(_sweep(hyper.get(word.split()[0]))) > 1]
+                words.insert(0, ", ".join(dict.fromkeys(part.run.directory.name for part in method.parts)))
+            method.name = ", ".join([_algorithm(method), *words])
     counts = collections.Counter(method.name for method in methods)
     for method in methods:
         if counts[method.name] > 1:
             method.name += f" ({', '.join(dict.fromkeys(str(part.run.directory) for part in method.parts))})"
+
+
+def _sweep(value: Any) -> list[float]:
+    return value if is_sweep(value) else []
 
 
 def _algorithm(method: Method) -> str:

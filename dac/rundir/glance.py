@@ -162,8 +162,10 @@ def _look(directory: Path, seen: dict[str, Any]) -> None:
             "rate": summary["agent_steps_per_second"],
             "summary": summary,
         }
-        seen["frozen"] = tuple(k for k, member in enumerate(summary["members"]) if member["frozen"])
-        seen["warnings"] = tuple(map(str, summary["warnings"]))
+        failures = {k: member["frozen"] for k, member in enumerate(summary["members"]) if member.get("frozen")}
+        causes = [f"member {k} is frozen: {f['cause']}, found at step {f['step']}" for k, f in failures.items()]
+        seen["frozen"] = tuple(failures)
+        seen["warnings"] = (*causes, *map(str, summary.get("warnings", ())))
     else:
         seen |= {"state": "stopped", "detail": _why(holder, progress), "step": max(step, checkpoint)}
 

@@ -25,7 +25,7 @@ from dac.cli.plan_bar import PlanBar
 from dac.cli.reproduce import reproduce
 from dac.core.lines import COLOURS, moments
 from dac.core.types import UsageError
-from dac.experiments import report
+from dac.experiments import parts, report
 from dac.experiments.collect import Curves, Shelf
 from dac.experiments.figures import Line, draw_curves
 from dac.experiments.overview import thumbnail
@@ -261,6 +261,9 @@ def test_an_empty_directory_gives_a_page_that_says_so(tmp_path, capsys):
     out = tmp_path / "report.html"
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty"), "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"no runs below {tmp_path / 'empty'}\n{out}\n"
+    assert f"No runs below {tmp_path / 'empty'}." in out.read_text()
+    assert main(["report", str(tmp_path / "empty"), "--paper", "-o", str(out)]) == 0
     assert "no runs found" in capsys.readouterr().out
     page = out.read_text()
     assert "Nothing here of: " + ", ".join(EXPERIMENTS) in page
@@ -289,17 +292,17 @@ def test_damaged_runs_are_named_not_fatal(tmp_path, capsys):
     (tmp_path / "b" / "config.toml").write_text("algorithm = <b>")
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert "metrics.csv is damaged" in page
-    assert f"{tmp_path / 'c'} has no evaluation yet" in page
-    assert "is not valid TOML" in page
+    assert page.count("metrics.csv is damaged: its first line does not name the columns") == 2
+    assert "config.toml cannot be read: " in page
+    assert capsys.readouterr().out.startswith("3 runs: 3 broken.\n")
 
 
 def test_runs_outside_the_paper_are_shown(tmp_path):
     dac.train("dac", "target", seeds=[4], out=tmp_path / "mine", **SMALL | {"alpha": [0.3, 0.7]})
     lines = write_report([tmp_path], tmp_path / "report.html", "dac report")
-    assert lines == ["1 other runs"]
-    chart = data_of((tmp_path / "report.html").read_text())["charts"]["other-0"]
-    assert [series["name"] for series in chart["series"]] == ["alpha 0.3", "alpha 0.7"]
+    assert lines == ["1 own run"]
+    chart = data_of((tmp_path / "report.html").read_text())["charts"]["task-0-return"]
+    assert [series["name"] for series in chart["series"]] == ["dac, alpha 0.3", "dac, alpha 0.7"]
     returns = raw(tmp_path / "mine")["return"]
     np.testing.assert_allclose(chart["series"][1]["mean"], returns[1], rtol=1e-4)
 
@@ -316,7 +319,7 @@ def test_the_page_opens_with_a_table_and_own_runs_come_first(store, tmp_path, mo
     monkeypatch.setitem(EXPERIMENTS, "small", TARGET)
     dac.train("dac", "target", seeds=[4], out=tmp_path / "mine", **SMALL | {"alpha": [0.3, 0.7]})
     lines = write_report([store, tmp_path], tmp_path / "report.html", "dac report")
-    assert lines[0] == "1 other runs"
+    assert lines[0] == "1 own run"
     assert lines[1].startswith("small: complete; too few seeds to tell DAC 0.5 and SAC apart: probability of ")
     page = (tmp_path / "report.html").read_text()
     body = page.partition("<body>")[2]
@@ -365,7 +368,7 @@ def test_films_are_shown_once_and_long_ones_are_linked_from_the_page(tmp_path, m
     shutil.copytree(runs / "short", runs / "long")
     for name, film in {"short": b"short film", "long": b"a film of many hours"}.items():
         (runs / name / "video.mp4").write_bytes(film)
-    monkeypatch.setattr(report, "VIDEO_LIMIT", 15)
+    monkeypatch.setattr(parts, "VIDEO_LIMIT", 15)
     path = tmp_path / "pages" / "report.html"
     write_report([runs], path, "")
     page = path.read_text()
