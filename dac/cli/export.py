@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,11 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
 def run(options: argparse.Namespace) -> int:
     written: Any = WRITERS[options.format](Run(options.run), options.out, options.member, force=options.force)
     if options.format == "minari":
-        print(f"minari:{written.id}: {written.total_episodes} episodes, {written.total_steps} steps")
+        episodes, left_out = written.total_episodes, json.loads(written.storage.metadata["dac"])["steps_left_out"]
+        more = (
+            f"; {left_out:,} older ones left out, whose episodes begin before what the buffer holds" if left_out else ""
+        )
+        print(f"minari:{written.id}: {written.total_steps:,} steps, episodes: {episodes:,}{more}")
     else:
         print(written)
     return 0

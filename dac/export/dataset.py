@@ -9,6 +9,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dac._version import __version__
 from dac.api import Run
 from dac.core.keys import RESET, env_seed
 from dac.core.types import EnvSpec, Transition, UsageError, row_size
-from dac.export.members import choose_member
+from dac.export.members import as_run, choose_member
 from dac.rundir.checkpoints import restore_latest
 from dac.tasks import Task, find_task
 from dac.training.loop import waiting_rows
@@ -38,7 +39,7 @@ class Episode:
     """Seed of the reset before it, where there was one: an environment is seeded once and then draws on."""
 
 
-def to_minari(run: Run, id: str | None = None, member: int | None = None, *, force: bool = False) -> Any:
+def to_minari(run: Run | Path | str, id: str | None = None, member: int | None = None, *, force: bool = False) -> Any:
     """Write what a member, the best one if None, has in its replay buffer as a Minari dataset, and return the dataset.
 
     It goes to Minari's local folder (MINARI_DATASETS_PATH), under an id such as "maze/my-run-v0". Episodes have T + 1
@@ -50,6 +51,7 @@ def to_minari(run: Run, id: str | None = None, member: int | None = None, *, for
         from minari.storage import get_dataset_path
     except ImportError:
         raise UsageError("export to minari needs minari: pip install 'diversity-actor-critic[minari]'") from None
+    run = as_run(run)
     task, chosen = find_task(run.config.task), choose_member(run, member)
     name = default_id(run, chosen) if id is None else str(id)
     if not re.fullmatch(ID, name):
@@ -102,8 +104,6 @@ def to_minari(run: Run, id: str | None = None, member: int | None = None, *, for
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
-    if dropped:
-        LOGGER.info("%d steps were left out: the replay buffer has overwritten how their episodes begin", dropped)
     return dataset
 
 

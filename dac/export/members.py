@@ -39,6 +39,11 @@ class Actor:
         return "{algorithm} on {task}, member {member} ({label})".format(**self.facts)
 
 
+def as_run(run: Run | Path | str) -> Run:
+    """Return the run of a directory that is given by its path."""
+    return run if isinstance(run, Run) else Run(run)
+
+
 def read_actor(run: Run, member: int | None = None) -> Actor:
     """Read the policy of a member, the best one if None, from a run directory."""
     task, chosen = find_task(run.config.task), choose_member(run, member)

@@ -10,7 +10,7 @@ import numpy as np
 from dac._version import __version__
 from dac.api import Run
 from dac.export.graph import OPERATIONS, Graph, describe
-from dac.export.members import Actor, place, read_actor, write_new
+from dac.export.members import Actor, as_run, place, read_actor, write_new
 
 PAGE = '''"""{title}; written by dac {version}.
 
@@ -56,8 +56,11 @@ NOISE = """        if noise is None:
 """
 
 
-def to_numpy(run: Run, path: Path | str | None = None, member: int | None = None, *, force: bool = False) -> Path:
+def to_numpy(
+    run: Run | Path | str, path: Path | str | None = None, member: int | None = None, *, force: bool = False
+) -> Path:
     """Write a member's policy, the best one's if None, as NAME.npz with NAME.py beside it; return the first's path."""
+    run = as_run(run)
     actor = read_actor(run, member)
     stem = place(run, actor, path, "")
     stem = stem.with_suffix("") if stem.suffix in (".npz", ".py") else stem

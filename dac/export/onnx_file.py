@@ -13,18 +13,21 @@ from dac._version import __version__
 from dac.api import Run
 from dac.core.types import UsageError
 from dac.export.graph import Graph, Step, describe
-from dac.export.members import Actor, place, read_actor, write_new
+from dac.export.members import Actor, as_run, place, read_actor, write_new
 
 OPSET, IR_VERSION = 20, 9
 """Of January 2024: opset 20 is the first with Gelu; every onnxruntime since 1.17 reads both."""
 
 
-def to_onnx(run: Run, path: Path | str | None = None, member: int | None = None, *, force: bool = False) -> Path:
+def to_onnx(
+    run: Run | Path | str, path: Path | str | None = None, member: int | None = None, *, force: bool = False
+) -> Path:
     """Write a member's policy, the best one's if None, as an ONNX file, and return its path.
 
     Input `obs` (batch, observation), output `action` (batch, action) in the environment's own range, both float32; a
     policy that draws its actions (Soft Q-Learning) has the second input `noise` (batch, action), standard normal.
     """
+    run = as_run(run)
     actor = read_actor(run, member)
     path = place(run, actor, path, ".onnx")
     write_new({path: onnx_model(actor).SerializeToString()}, force)

@@ -13,17 +13,20 @@ from jax import export
 from dac.api import Run
 from dac.core.types import float_dtype
 from dac.export.graph import needs_noise
-from dac.export.members import Actor, place, read_actor, write_new
+from dac.export.members import Actor, as_run, place, read_actor, write_new
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def to_stablehlo(run: Run, path: Path | str | None = None, member: int | None = None, *, force: bool = False) -> Path:
+def to_stablehlo(
+    run: Run | Path | str, path: Path | str | None = None, member: int | None = None, *, force: bool = False
+) -> Path:
     """Write a member's policy, the best one's if None, as a serialised `jax.export.Exported`, and return its path.
 
     It is called with `obs` (batch, observation) and gives the action (batch, action) in the environment's own range; a
     policy that draws its actions (Soft Q-Learning) takes `noise` (batch, action), standard normal, beside it.
     """
+    run = as_run(run)
     actor = read_actor(run, member)
     path = place(run, actor, path, ".stablehlo")
     write_new({path: bytes(stablehlo_program(actor).serialize())}, force)

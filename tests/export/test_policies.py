@@ -191,7 +191,7 @@ def test_a_run_is_exported_to_processes_without_jax(run, tmp_path, capsys):
 
 
 def test_the_onnx_file_says_what_it_is(run, tmp_path):
-    path = to_onnx(run, tmp_path / "deep" / "policy.onnx", member=0)
+    path = to_onnx(run.directory, tmp_path / "deep" / "policy.onnx", member=0)
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     facts = {entry.key: entry.value for entry in model.metadata_props}
