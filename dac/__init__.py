@@ -63,12 +63,14 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'dac' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = globals()[name] = getattr(importlib.import_module(module), attribute)
-    return value
+if not TYPE_CHECKING:  # a type checker would take it for a promise of every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'dac' has no attribute {name!r}")
+        module, attribute = _HOMES[name]
+        value = globals()[name] = getattr(importlib.import_module(module), attribute)
+        return value
 
 
 def __dir__() -> list[str]:
