@@ -71,14 +71,16 @@ _MODULES = ("callbacks",)
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"dac.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'dac' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = globals()[name] = getattr(importlib.import_module(module), attribute)
-    return value
+if not TYPE_CHECKING:  # a type checker would take it for a promise of every name
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"dac.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'dac' has no attribute {name!r}")
+        module, attribute = _HOMES[name]
+        value = globals()[name] = getattr(importlib.import_module(module), attribute)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from dac.algorithms.mme import MME as MME
 from dac.algorithms.ppo import PPO as PPO
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
+from dac.algorithms.schedule import WithSchedule as WithSchedule
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
 from dac.algorithms.td3 import TD3 as TD3
 from dac.core.types import UsageError
@@ -66,23 +68,35 @@ BONUSES: dict[str, type[AbstractBonus]] = {
 def owners(name: str, bonus: str = "none") -> list[type]:
     """The classes whose fields are the settings of an algorithm with a bonus."""
     entry = ALGORITHMS[name]
-    return [entry.algorithm, *([entry.around] if entry.around else []), *([] if bonus == "none" else [BONUSES[bonus]])]
+    around = [entry.around] if entry.around else []
+    schedule = [WithSchedule] if issubclass(entry.algorithm, AbstractOffPolicy) else []
+    return [entry.algorithm, *around, *schedule, *([] if bonus == "none" else [BONUSES[bonus]])]
 
 
 def make_algorithm(
-    name: str, bonus: str = "none", settings: Mapping[str, Any] | None = None, metrics: Sequence[str] = ()
+    name: str,
+    bonus: str = "none",
+    settings: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = (),
+    horizon: float = math.inf,
 ) -> AbstractAlgorithm:
-    """Make the algorithm of that name with its settings, those of the bonus among them, and with more metrics."""
+    """Make the algorithm of that name with its settings, those of the bonus among them, and with more metrics.
+
+    A schedule of the learning rate, if the settings ask for one, is over after `horizon` updates.
+    """
     values = dict(settings or {})
     entry = ALGORITHMS[name]
 
-    def make(owner: type, *inside: AbstractAlgorithm) -> Any:
+    def make(owner: type, *inside: Any) -> Any:
         own = [field.name for field in dataclasses.fields(owner) if field.name in values]
         return owner(*inside, **{name: values.pop(name) for name in own})
 
     algorithm = make(entry.algorithm)
     if entry.around is not None:
         algorithm = make(entry.around, algorithm)
+    if isinstance(algorithm, AbstractOffPolicy):
+        scheduled = make(WithSchedule, algorithm, horizon)
+        algorithm = algorithm if scheduled.schedule == "constant" else scheduled
     if bonus != "none":
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no bonus (accepted: {', '.join(off_policy())})")

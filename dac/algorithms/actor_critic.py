@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 
-from dac.algorithms.base import AbstractNetworkSettings, AbstractOffPolicy, State, count, number, static
+from dac.algorithms.base import AbstractDescent, AbstractOffPolicy, State, count, number, static
 from dac.core.architectures import Architecture
 from dac.core.networks import ActionValue, StateValue
 from dac.core.types import EnvSpec, PRNGKey
@@ -18,7 +18,7 @@ from dac.core.types import EnvSpec, PRNGKey
 Build = Callable[[PRNGKey, EnvSpec, Architecture], eqx.Module]
 
 
-class AbstractActorCritic(AbstractNetworkSettings[State], AbstractOffPolicy[State]):
+class AbstractActorCritic(AbstractDescent[State], AbstractOffPolicy[State]):
     """A policy, twin critics, and a value network whose moving average is the critics' target."""
 
     gamma: float = number(0.99, 0, 1)

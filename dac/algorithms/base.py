@@ -19,7 +19,7 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Int
 
 from dac.core.architectures import ACTIVATIONS, NETWORKS, NORMS, Architecture
-from dac.core.learner import Learner, Model
+from dac.core.learner import OPTIMISERS, Learner, Model
 from dac.core.networks import AbstractPolicy
 from dac.core.population import AbstractVariable
 from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
@@ -32,9 +32,9 @@ def static(default: Any) -> Any:
     return eqx.field(default=default, static=True)
 
 
-def count(default: int, low: int = 1, high: int = 1_000_000) -> Any:
-    """A static whole number in [low, high]."""
-    return eqx.field(default=default, static=True, metadata={"low": low, "high": high})
+def count(default: int, low: int = 1, high: int = 1_000_000, *, since: str | None = None) -> Any:
+    """A static whole number in [low, high]; for `since` see `RunConfig.fingerprint`."""
+    return eqx.field(default=default, static=True, metadata={"low": low, "high": high, "since": since})
 
 
 def number(
@@ -95,6 +95,18 @@ class AbstractNetworkSettings(AbstractAlgorithm[State]):
     ) -> Learner[Model]:
         """A fresh network of this architecture with its optimiser."""
         return Learner.create(build(key, spec, self.architecture))
+
+
+class AbstractDescent(AbstractNetworkSettings[State]):
+    """The settings of an algorithm whose networks all descend gradients by the same optimiser."""
+
+    optimiser: str = choice("adam", OPTIMISERS, since="0.2")
+    """What makes a step of a gradient, for every network; the learning rate scales it."""
+
+    def learner(
+        self, build: Callable[[PRNGKey, EnvSpec, Architecture], Model], key: PRNGKey, spec: EnvSpec
+    ) -> Learner[Model]:
+        return Learner.create(build(key, spec, self.architecture), OPTIMISERS[self.optimiser])
 
 
 class Recent(eqx.Module):

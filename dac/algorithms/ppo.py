@@ -152,7 +152,7 @@ class PPO(AbstractNetworkSettings[State], AbstractOnPolicy[State]):
         def minibatch(learner: Learner[Networks], rows: Int[Array, " batch"]):
             batch = jax.tree.map(lambda x: x[rows], flat)
             (_, measured), gradient = gradient_with_values(functools.partial(self.loss, batch=batch))(learner.model)
-            return learner.descend(clip_norm(gradient, self.max_norm), learning_rate, ADAM), measured
+            return learner.descend(clip_norm(gradient, self.max_norm), learning_rate), measured
 
         def epoch(learner: Learner[Networks], key: PRNGKey):
             order = jax.random.permutation(key, self.rollout)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dac.algorithms.base import AbstractNetworkSettings, AbstractOffPolicy, count, number, static
+from dac.algorithms.base import AbstractDescent, AbstractOffPolicy, count, number, static
 from dac.algorithms.parts import svgd
 from dac.core.architectures import AbstractNetwork, Architecture
 from dac.core.learner import Learner, gradient_with_values, replace_if
@@ -51,7 +51,7 @@ class State(eqx.Module):
     """Updates taken, since the target is copied every so many."""
 
 
-class SoftQLearning(AbstractNetworkSettings[State], AbstractOffPolicy[State]):
+class SoftQLearning(AbstractDescent[State], AbstractOffPolicy[State]):
     """Maximum-entropy Q-learning; actions from a sampling network trained by SVGD."""
 
     beta: float = number(1.0, 1e-6)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dac.algorithms.base import AbstractNetworkSettings, AbstractOffPolicy, count, number
+from dac.algorithms.base import AbstractDescent, AbstractOffPolicy, count, number
 from dac.core.architectures import AbstractNetwork
 from dac.core.learner import Learner, gradient_with_values, moving_average, replace_if
 from dac.core.networks import AbstractPolicy, ActionValue, action_saturation, mean_network, policy_values, twin_values
@@ -40,7 +40,7 @@ class State(eqx.Module):
     """Updates taken, since the policy learns in every second one only."""
 
 
-class TD3(AbstractNetworkSettings[State], AbstractOffPolicy[State]):
+class TD3(AbstractDescent[State], AbstractOffPolicy[State]):
     """Deterministic policy, smoothed and clipped double Q-learning; no entropy."""
 
     gamma: float = number(0.99, 0, 1)

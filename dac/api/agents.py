@@ -135,21 +135,29 @@ class Agents:
         enable_compilation_cache()
         directory = self._out or _temporary_directory(self)
         session = Session(config, directory, saves=self._out is not None)
+        weakref.finalize(self, session.close).atexit = False
+        before, self.config, self._session = (
+            self.config,
+            session.config,
+            session,
+        )  # watchers may ask this object already
         try:
             session.train(watchers, resume_from=source)
         finally:
-            if session.begun:
-                self._session, self.config = session, session.config
-                weakref.finalize(self, session.close).atexit = False
-            else:
-                session.close()
+            if not session.begun:
+                self.config, self._session = before, None
 
     def policies(self) -> PyTree:
         """The policies of all members as they are now, stacked."""
-        now = self.steps
+        now = self._policy_step
         if self._policies is None or self._policies[0] != now:
             self._policies = now, self._find_policies()
         return self._policies[1]
+
+    @property
+    def _policy_step(self) -> int:
+        """Changes when the policies do; what was loaded does not change before it learns."""
+        return -1 if self._session is None else self._session.loop.step
 
     def _find_policies(self) -> PyTree:
         if self._session is not None:
@@ -164,7 +172,7 @@ class Agents:
 
     def predict(self, index: int, obs: Any, deterministic: bool) -> np.ndarray:
         """The action of one member for one observation, or its actions for a batch."""
-        now = self.steps if self._session is None else self._session.loop.step
+        now = self._policy_step
         found = self._predictors.get(index)
         if found is None or found[0] != now:
             found = self._predictors[index] = now, Predictor(pick(self.policies(), index), self.spaces)

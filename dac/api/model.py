@@ -86,6 +86,7 @@ class Model:
         super().__init_subclass__(**arguments)
         if cls.algorithm:
             _CLASSES[cls.algorithm] = cls
+            cls.__signature__ = signature_of(cls.algorithm)  # type: ignore[attr-defined]
 
     def learn(
         self, steps: int | None = None, *, watchers: Sequence[Watcher] = (), progress: bool | None = None

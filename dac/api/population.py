@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 import numpy as np
 
@@ -169,7 +169,13 @@ class Population(Sequence[Model]):
     def __len__(self) -> int:
         return len(self._agents.members)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Model: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Model]: ...
+
+    def __getitem__(self, index: int | slice) -> Model | list[Model]:
         if isinstance(index, slice):
             return [self._model(k) for k in range(*index.indices(len(self)))]
         if isinstance(index, int) and not -len(self) <= index < len(self):

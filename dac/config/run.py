@@ -67,7 +67,8 @@ class RunConfig:
 
         Then the first part of a run is not the same as a shorter run.
         """
-        return bool(self.followers())
+        scheduled = self.hyper.get("schedule", "constant") != "constant" and not self.hyper["schedule_steps"]
+        return scheduled or bool(self.followers())
 
     def varied(self) -> list[str]:
         """Return the hyperparameters that differ between members."""
@@ -78,7 +79,10 @@ class RunConfig:
         """Return the algorithm with its static settings; the population adds those in which members differ."""
         floats = self._floats()
         values = {n: v for n, v in self.hyper.items() if n not in floats}
-        return make_algorithm(self.algorithm, self.training.bonus, values, self.training.metrics)
+        schedule = self.schedule()
+        steps = values.get("schedule_steps") or schedule.steps
+        horizon = max(1, schedule.updates(steps // schedule.envs))
+        return make_algorithm(self.algorithm, self.training.bonus, values, self.training.metrics, horizon)
 
     def _floats(self) -> list[str]:
         return [n for n, (kind, _) in settings_of(self.algorithm, self.training.bonus).items() if kind is float]

@@ -15,28 +15,41 @@ Model = TypeVar("Model", bound=eqx.Module)
 Tree = TypeVar("Tree", bound=PyTree)
 
 ADAM = optax.scale_by_adam()
+OPTIMISERS: dict[str, optax.GradientTransformation] = {
+    "adam": ADAM,
+    "adamw": optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(1e-4)),
+    "amsgrad": optax.scale_by_amsgrad(),
+    "lion": optax.scale_by_lion(),
+    "momentum": optax.trace(0.9),
+    "nadam": optax.scale_by_adam(nesterov=True),
+    "rmsprop": optax.scale_by_rms(),
+    "sgd": optax.identity(),
+}
+"""By name, what makes a direction of a gradient, with Optax's constants; a step is the learning rate times it."""
+SCHEDULES: dict[str, Callable[[Array], Array]] = {
+    "constant": jnp.ones_like,
+    "linear": lambda progress: 1 - progress,
+    "cosine": lambda progress: 0.5 * (1 + jnp.cos(jnp.pi * progress)),
+}
+"""By name, the share of the learning rate that is left when this share of the run is over, from 0 to 1."""
 
 
 class Learner(eqx.Module, Generic[Model]):
-    """A model and its Adam moments."""
+    """A model and what its optimiser remembers, such as Adam's moments."""
 
     model: Model
     opt_state: PyTree
+    optimiser: optax.GradientTransformation = eqx.field(static=True, default=ADAM)
 
     @classmethod
     def create(cls, model: Model, optimiser: optax.GradientTransformation = ADAM) -> Learner[Model]:
-        return cls(model, optimiser.init(model))
+        return cls(model, optimiser.init(model), optimiser)
 
-    def descend(
-        self,
-        gradient: Model,
-        learning_rate: Float[Array, ""] | float,
-        optimiser: optax.GradientTransformation = ADAM,
-    ) -> Learner[Model]:
+    def descend(self, gradient: Model, learning_rate: Float[Array, ""] | float) -> Learner[Model]:
         """One step down the gradient. The learning rate is an argument, so that it can differ per member."""
-        direction, opt_state = optimiser.update(gradient, self.opt_state, self.model)
+        direction, opt_state = self.optimiser.update(gradient, self.opt_state, self.model)
         model = jax.tree.map(lambda p, d: p - learning_rate * d, self.model, direction)
-        return Learner(model, opt_state)
+        return Learner(model, opt_state, self.optimiser)
 
 
 def moving_average(target: Model, online: Model, rate: Float[Array, ""] | float) -> Model:

@@ -176,7 +176,7 @@ class DeviceLoop(AbstractLoop):
         jax.block_until_ready(self._carry.state)
 
     def close(self) -> None:
-        del self._carry
+        self.__dict__.pop("_carry", None)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 
 from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec, UsageError, float_dtype, row_size
-from dac.training.offline import OfflineData
+
+if TYPE_CHECKING:
+    from dac.training.offline import OfflineData  # without Gymnasium, for which a help text need not wait
 
 Place = Literal["auto", "device", "host"]
 PROCESSES = "DAC_PROCESSES"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from dac.core.types import PRNGKey, float_dtype
+from dac.core.types import PRNGKey, UsageError, float_dtype
 
 Activation = Callable[[Array], Array]
 Weight = Float[Array, "in out"]
@@ -39,6 +39,15 @@ class AbstractNetwork(eqx.Module):
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         """The output for one input."""
+
+
+def check_single(weight: Weight) -> None:
+    """Refuse the stacked networks of a population: without a map over members their output would be nonsense."""
+    if weight.ndim != 2:
+        raise UsageError(
+            "these are the networks of several members, stacked; use one of them: run.model(k).predict(obs), "
+            "or dac.core.population.pick(policies, k)"
+        )
 
 
 def layer_norm(size: int) -> eqx.nn.LayerNorm:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, layer_norm
+from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, layer_norm
 from dac.core.types import PRNGKey, float_dtype
 
 
@@ -52,6 +52,7 @@ class MLP(AbstractNetwork):
         self.activation = activation
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        check_single(self.weights[0])
         for i, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
             x = x @ weight + bias
             if self.norms:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, layer_norm
+from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, layer_norm
 from dac.core.types import PRNGKey, UsageError, float_dtype
 
 EXPANSION = 4
@@ -79,6 +79,7 @@ class ResidualMLP(AbstractNetwork):
         self.norm = layer_norm(size)
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        check_single(self.weights[0])
         x = x @ self.weights[0] + self.biases[0]
         for block in self.blocks:
             x = block(x)
