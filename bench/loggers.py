@@ -3,8 +3,8 @@
 python bench/loggers.py [--task SparseHalfCheetah] [--members 3] [--rounds 12] [--steps 500]
 
 A round is an evaluation's worth of training after which the rows of an evaluation are handed to the logger, as a run
-does. The logger writes on its thread while the next round trains. Each kind is compared with the rounds without a logger
-beside it, so that what else the machine does falls on both.
+does. The logger writes on its thread while the next round trains. Each kind is compared with the rounds without a
+logger beside it, so that what else the machine does falls on both.
 """
 
 from __future__ import annotations

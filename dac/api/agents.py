@@ -136,11 +136,8 @@ class Agents:
         directory = self._out or _temporary_directory(self)
         session = Session(config, directory, saves=self._out is not None)
         weakref.finalize(self, session.close).atexit = False
-        before, self.config, self._session = (
-            self.config,
-            session.config,
-            session,
-        )  # watchers may ask this object already
+        # watchers may ask this object already
+        before, self.config, self._session = self.config, session.config, session
         try:
             session.train(watchers, resume_from=source)
         finally:

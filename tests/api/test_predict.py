@@ -10,8 +10,9 @@ from dac.api.prediction import Draws, Predictor
 from dac.core.architectures import Architecture
 from dac.core.networks import SquashedGaussianPolicy
 from dac.core.types import EnvSpec
+from dac.envs.bounds import ActionBounds
 from dac.envs.gymnasium import make_gymnasium
-from dac.envs.spaces import ActionScale, Spaces
+from dac.envs.spaces import Spaces
 from tests.api.test_models import TINY, Bow
 
 
@@ -49,7 +50,7 @@ def test_actions_are_those_of_training_in_the_environments_own_range(bow):
 
 def test_the_bounds_are_reached_exactly():
     space = gym.spaces.Box(np.array([0.1, -0.7]), np.array([0.7, 1 / 3]), dtype=np.float64)
-    scale = ActionScale(space)
+    scale = ActionBounds.of(space).stretch
     np.testing.assert_array_equal(scale(np.array([-1.0, -1.0], np.float32)), space.low)
     np.testing.assert_array_equal(scale(np.array([1.0, 1.0], np.float32)), space.high)
     rows = scale(np.random.default_rng(0).uniform(-1.2, 1.2, (1000, 2)).astype(np.float32))
