@@ -198,7 +198,7 @@ class Session:
         self.begun = False
         """Whether the directory holds this run."""
         self.broken: str | None = None
-        """What ended the training loop in the middle of a step, if something did."""
+        """Why the training loop cannot go on, and what to do, once something went wrong in it."""
         self.stop_reason: str | None = None
         """Why a watcher asked the run to stop, if one did."""
         self.waiting: list[tuple[Moment, list[Row]]] = []
@@ -217,7 +217,7 @@ class Session:
         With `resume_from` the run goes on from the latest checkpoint of that directory.
         """
         if self.broken is not None:
-            raise UsageError(f"training broke off in the middle of a step ({self.broken}); go on from a checkpoint")
+            raise UsageError(self.broken)
         directory = self.recorder.directory
         make_directory(directory)
         with _emptied(directory), Lock(directory):
@@ -404,7 +404,9 @@ class Session:
             try:
                 self.clock.measure(loop, lambda: loop.advance(min(until, loop.step + schedule.chunk)))
             except BaseException as error:
-                self.broken = " ".join(f"{type(error).__name__}: {error}".split())
+                whole = isinstance(error, EnvironmentFailure)  # the loop stands between two steps
+                hint = "save it, and load that to go on" if whole else "go on from a checkpoint"
+                self.broken = f"training broke off ({' '.join(f'{type(error).__name__}: {error}'.split())}); {hint}"
                 raise
             self._report_problems()
             self._tell_of_slow_envs()

@@ -281,7 +281,9 @@ def test_a_progress_bar_is_shown_only_where_asked_for(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_an_environment_that_fails_leaves_one_line_for_the_next_call():
+def test_an_environment_that_fails_leaves_one_line_for_the_next_call(tmp_path):
+    """What was learnt by then acts, and can be saved and gone on from."""
+
     class Failing(Bow):
         def step(self, action):
             if self.steps == 5:
@@ -289,10 +291,15 @@ def test_an_environment_that_fails_leaves_one_line_for_the_next_call():
             return super().step(action)
 
     model = dac.DAC(Failing, **TINY)
-    with pytest.raises(RuntimeError, match="the string broke"):
+    failure = r"member 0 \(seed 0\), environment 0, step 6: RuntimeError: the string broke"
+    with pytest.raises(dac.UsageError, match=failure):
         model.learn(60)
-    with pytest.raises(dac.UsageError, match=r"training broke off .* \(RuntimeError: the string broke\)"):
+    with pytest.raises(dac.UsageError, match=rf"training broke off .*{failure}\); save it, and load that to go on"):
         model.learn(60)
+    model.save(tmp_path / "saved")
+    again, obs = dac.DAC.load(tmp_path / "saved", env=Bow), model.observation_space.sample()
+    np.testing.assert_array_equal(again.predict(obs)[0], model.predict(obs)[0])
+    assert again.learn(30).num_timesteps == 36
 
 
 def test_the_policies_of_a_population_do_not_act_as_one(tmp_path):
