@@ -17,6 +17,9 @@ from tests.envs import strange
 TINY = {"hidden": (8, 8), "batch_size": 16, "steps": 100, "eval_every": 50, "update_after": 50, "eval_episodes": 1}
 
 
+SHARED = TINY | {"capacity": 80, "random_steps": 20}  # with tests/envs/test_strange.py it shares compiled programs
+
+
 def decode(path, width, height):
     command = [find_encoder(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     data = subprocess.run(command, capture_output=True, check=True).stdout
@@ -50,7 +53,7 @@ def test_the_best_member_is_filmed(tmp_path):
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """A run on an environment of one's own that draws itself."""
-    return dac.train("sac", strange.Drawn, out=tmp_path_factory.mktemp("runs") / "own", eval_limit=30, **TINY)
+    return dac.train("sac", strange.Drawn, out=tmp_path_factory.mktemp("runs") / "own", eval_limit=30, **SHARED)
 
 
 def test_an_environment_of_ones_own_is_filmed(own, capsys, monkeypatch):

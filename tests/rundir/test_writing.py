@@ -30,6 +30,7 @@ def test_two_runs_without_a_directory_are_two_directories(tmp_path, monkeypatch)
     """From Python too: the second run starts while the first one is in the middle."""
     monkeypatch.chdir(tmp_path)
     tiny = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "steps": 100, "eval_every": 50}
+    tiny |= {"capacity": 80, "random_steps": 20}  # with tests/training/test_terminal.py it shares compiled programs
     inner = []
 
     class Another(AbstractWatcher):

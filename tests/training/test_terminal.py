@@ -17,6 +17,7 @@ from dac.training.signals import Interrupted, Signals
 from dac.training.watchers import AbstractWatcher
 
 TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "steps": 200, "eval_every": 50, "checkpoint_every": 150}
+TINY |= {"capacity": 80, "random_steps": 20}
 OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items() if name not in ("hidden", "steps")]
 OPTIONS += ["--hidden=8,8"]
 
