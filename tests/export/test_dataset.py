@@ -1,5 +1,7 @@
 """Replay buffers as Minari datasets: whole episodes, read back equal."""
 
+import shutil
+
 import gymnasium
 import minari
 import numpy as np
@@ -57,7 +59,7 @@ def counted(tmp_path_factory):
     """Two members with two environments each, on which everything there is to write occurs; and its actions."""
     Counting.done = []
     out = tmp_path_factory.mktemp("run") / "my.run"
-    run = dac.train("dac", Counting, seeds=[3, 4], envs=2, steps=60, out=out, **TINY)
+    run = dac.train("td3", Counting, seeds=[3, 4], envs=2, steps=60, out=out, **TINY)
     done, Counting.done = Counting.done, None
     return run, done
 
@@ -154,7 +156,7 @@ def test_a_failed_write_leaves_nothing(counted, monkeypatch, tmp_path):
 
 
 def test_what_the_ring_has_overwritten_the_beginning_of_is_left_out(tmp_path, capsys):
-    run = dac.train("sac", Counting, steps=50, capacity=22, checkpoint_every=7, out=tmp_path / "run", **TINY)
+    run = dac.train("td3", Counting, steps=50, capacity=22, checkpoint_every=7, out=tmp_path / "run", **TINY)
     dataset = to_minari(run, "own/wrapped-v0")
     # 50 steps are episodes of 3, 5, 3, 5, ...; the ring of 22 and the step that waits begin at step 27, in the episode
     # of steps 24 to 26 or just after it
@@ -166,9 +168,6 @@ def test_what_the_ring_has_overwritten_the_beginning_of_is_left_out(tmp_path, ca
     assert main(["export", str(run.directory), "--format", "minari", "--out", "own/wrapped-v1"]) == 0
     assert f"; {left_out} older ones left out" in capsys.readouterr().out
     np.testing.assert_array_equal([e.observations[0, 0] for e in dataset.iterate_episodes()], 0)  # each from its start
-    whole = dac.train("sac", "gym:Pendulum-v1", steps=60, capacity=30, out=tmp_path / "whole", **TINY)
-    with pytest.raises(UsageError, match="holds no episode from its beginning on"):
-        to_minari(whole)
 
 
 def test_a_resumed_run_has_a_cut_where_its_environments_began_anew(tmp_path):
@@ -189,8 +188,8 @@ def test_a_resumed_run_has_a_cut_where_its_environments_began_anew(tmp_path):
     env.close()
 
 
-def test_the_maze_and_a_run_without_a_checkpoint(tmp_path):
-    run = dac.train("dac", "maze", steps=40, out=tmp_path / "run", **TINY)
+def test_the_maze_and_what_cannot_be_written(tmp_path):
+    run = dac.train("td3", "maze", steps=40, capacity=40, out=tmp_path / "run", **TINY)
     dataset = to_minari(run)
     assert dataset.id == "maze/run_member0-v0"
     assert (dataset.total_episodes, dataset.total_steps) == (1, 40)
@@ -198,9 +197,12 @@ def test_the_maze_and_a_run_without_a_checkpoint(tmp_path):
     env = dataset.recover_environment()
     assert env.action_space == dataset.action_space
     env.close()
-    none = dac.train("dac", "maze", steps=20, checkpoint_every=0, out=tmp_path / "none", **TINY)
+    longer = dac.resume(run.directory, steps=60)
+    with pytest.raises(UsageError, match="holds no episode from its beginning on; train with more --capacity"):
+        to_minari(longer, "maze/longer-v0")
+    shutil.rmtree(run.directory / "checkpoint")
     with pytest.raises(UsageError, match="has no checkpoint, so its replay buffer is not known"):
-        to_minari(none)
+        to_minari(longer, "maze/longer-v0")
 
 
 def test_stretching_and_shrinking_undo_each_other():

@@ -21,7 +21,6 @@ from dac.core.types import EnvSpec, UsageError, row_size
 from dac.envs.bounds import ActionBounds
 from dac.envs.gymnasium import make_gymnasium
 from dac.envs.maze import FourRoomMaze
-from dac.export import to_minari
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
 from dac.training.offline import load_offline
@@ -197,28 +196,35 @@ def test_dac_explores_away_from_what_the_dataset_holds(tmp_path):
     assert abs(away[1]) < 0.1  # SAC does not see the difference
 
 
-@pytest.mark.parametrize("task", ["target", "gym:dac/FourRoomMaze-v0"])
-def test_a_run_goes_on_to_the_bit(task, tmp_path, caplog):
-    if task == "target":
-        name = targets("some/data-v0", lambda s, a: s)
+def hoppers(name, scale=1.0):
+    """Transitions that no robot made, of the right sizes."""
+    rng, box = np.random.default_rng(0), gymnasium.spaces.Box(-np.inf, np.inf, (11,), np.float32)
+    obs, actions = (rng.uniform(-1, 1, (40, size)).astype(np.float32) for size in (11, 3))
+    return write(name, obs, actions, scale * obs[:, 0], box, gymnasium.spaces.Box(-1, 1, (3,), np.float32))
+
+
+@pytest.mark.parametrize(("task", "replay"), [("maze", "auto"), ("SparseHopper", "device"), ("SparseHopper", "host")])
+def test_a_run_goes_on_to_the_bit(task, replay, tmp_path, caplog):
+    if task == "maze":
+        rows, box = maze_rows(), gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        name = write("some/data-v0", rows[:, :2], rows[:, 2:4], rows[:, 4], gymnasium.spaces.Box(0, 100, (2,)), box)
     else:
-        first = dac.train("dac", "maze", out=tmp_path / "first", **TINY)
-        name = f"minari:{to_minari(first).id}"
-    settings = TINY | {"init_replay": name, "seeds": [0, 1]}
+        name = hoppers("some/data-v0")
+    settings = TINY | {"init_replay": name, "seeds": [0, 1], "replay": replay}
     caplog.set_level("INFO", "dac")
-    stopped = dac.train("dac", task, out=tmp_path / "run", watchers=[Diary(stop_at=50)], **settings)
+    stopped = dac.train("td3", task, out=tmp_path / "run", watchers=[Diary(stop_at=50)], **settings)
     assert "50% of every batch" in caplog.text
     again = dac.resume(stopped.directory)
-    if task != "target":  # Gymnasium's environments begin new episodes
-        assert again.finished
-        return
-    whole = dac.train("dac", task, out=tmp_path / "whole", **settings)
+    whole = dac.train("td3", task, out=tmp_path / "whole", **settings)
     for file in ("metrics.csv", "policy.safetensors"):
         assert (again.directory / file).read_bytes() == (whole.directory / file).read_bytes()
+    assert (whole.metrics["updates"][-1] == 99).all()  # all but the first step
+    if task == "maze":
+        return
     minari.delete_dataset("some/data-v0")
     with pytest.raises(UsageError, match=r"no dataset some/data-v0 in Minari's local folder .*: minari download some"):
         dac.resume(stopped.directory, steps=150)
-    targets("some/data-v0", lambda s, a: 2 * s)
+    hoppers("some/data-v0", scale=2.0)
     with pytest.raises(UsageError, match="the dataset some/data-v0 was changed: its checksum is"):
         dac.resume(stopped.directory, steps=150)
 
