@@ -151,6 +151,22 @@ def test_a_batch_of_any_size_shares_few_programs():
     assert predictor._best._cache_size() <= 5  # 1, 2, 4, 8 and 16 rows
 
 
+def test_nothing_is_made_anew_between_two_predictions(bow, monkeypatch):
+    """What a prediction costs, it costs once: trees are flattened and programs found when the policy changes."""
+    obs = bow.observation_space.sample()
+    for deterministic in (True, False):
+        bow.predict(obs, deterministic=deterministic)
+
+    def refuse(*arguments, **named):
+        raise AssertionError("a prediction flattened a tree")
+
+    monkeypatch.setattr("dac.api.agents.Predictor", refuse)
+    monkeypatch.setattr("dac.api.agents.Draws", refuse)
+    monkeypatch.setattr(jax.tree, "flatten", refuse)
+    for deterministic in (True, False):
+        bow.predict(obs, deterministic=deterministic)
+
+
 def test_a_policy_acts_in_a_real_environment_as_in_training():
     """The same episode through predict and Gymnasium as through the training loop's evaluation."""
     model = dac.SAC("Pendulum-v1", **TINY)
