@@ -22,8 +22,11 @@ class Start:
     """A run begins, or goes on."""
 
     config: RunConfig
+    """Every setting of the run."""
     directory: Path
+    """Where the run writes."""
     members: Sequence[Member]
+    """The population, in the order of every row and array."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Evaluation:
     step: int
     """Environment steps per member."""
     rows: Sequence[Mapping[str, Any]]
+    """One row per member: column and value."""
 
     def mean(self, column: str) -> float:
         """Mean of a column over the members that are not frozen; of all members where every one is."""
@@ -57,6 +61,7 @@ class Message:
     """A line for a person."""
 
     text: str
+    """The line itself."""
     warning: bool = False
     """Whether something went wrong: a frozen member, a checkpoint that could not be written, a suspicious metric."""
 
