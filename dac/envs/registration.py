@@ -24,7 +24,6 @@ from dac.envs.mujoco import HORIZON, VARIANTS, Delayed, Sparse, Variant, find_va
 from dac.envs.wrappers import DelayedReward, SparseReward
 
 NAMESPACE = "dac"
-"""What the ids of our environments begin with."""
 
 
 def _mujoco_entry(name: str, variant: Variant) -> dict[str, Any]:
@@ -43,6 +42,7 @@ def _mujoco_entry(name: str, variant: Variant) -> dict[str, Any]:
     return entry
 
 
+# every id of the package, with the arguments of `gymnasium.register`
 IDS: dict[str, dict[str, Any]] = {
     f"{NAMESPACE}/FourRoomMaze-v0": {
         "entry_point": "dac.envs.maze_gym:FourRoomMazeEnv",
@@ -50,7 +50,6 @@ IDS: dict[str, dict[str, Any]] = {
     },
     **{f"{NAMESPACE}/{name}-v0": _mujoco_entry(name, variant) for name, variant in VARIANTS.items()},
 }
-"""Every id of the package, with the arguments of `gymnasium.register`."""
 
 
 def register() -> None:

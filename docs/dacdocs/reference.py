@@ -27,7 +27,7 @@ PAGES: dict[str, list[str]] = {
         "dac.algorithms",
     ],
     "watchers": ["dac.training.watchers", "dac.training.watchers.*"],
-    "environments": ["dac.envs.base", "dac.envs.wrappers", "dac.envs.registration"],
+    "environments": ["dac.envs.base", "dac.envs.wrappers"],
     "tasks": ["dac.tasks.registry", "dac.tasks.presets"],
     "networks": ["dac.core.architectures.base", "dac.core.architectures", "dac.core.networks"],
     "entropy": ["dac.core.entropy", "dac.core.types", "dac.core.spec"],
@@ -283,7 +283,7 @@ def fields_of(owner: type) -> Iterable[Item]:
 def methods_of(owner: type, value: type) -> Iterable[Item]:
     """Return the public methods and properties that a class defines; a text may be inherited."""
     for name, node in defined(owner).items():
-        if not isinstance(node, ast.FunctionDef) or (name.startswith("_") and name not in SPECIAL):
+        if not isinstance(node, ast.FunctionDef) or (name.startswith("_") and name != "__call__"):
             continue
         found = inspect.getattr_static(owner, name)
         text = inspect.getdoc(getattr(value, name)) if not isinstance(found, property) else inspect.getdoc(found)
@@ -296,10 +296,6 @@ def methods_of(owner: type, value: type) -> Iterable[Item]:
         options = ("classmethod",) if isinstance(found, classmethod) else ()
         options = ("staticmethod",) if isinstance(found, staticmethod) else options
         yield Item(name, "method", signature(function, method=True), text or "", options)
-
-
-SPECIAL = ("__call__", "__len__", "__getitem__", "__iter__")
-"""Methods that a user calls, though by another name."""
 
 
 def undocumented() -> list[str]:
