@@ -56,7 +56,7 @@ soak: setup ## two hours of one run: memory, descriptors and speed must stay fla
 
 docs: setup ## the documentation as a web site in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
-	$(BIN)/mkdocs build --strict
+	$(BIN)/sphinx-build -W --keep-going -E -q docs site
 
 lock: ## write requirements.lock anew from the ranges in pyproject.toml
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -5,8 +5,10 @@ import re
 import sys
 from pathlib import Path
 
+import dacdocs
 import equinox as eqx
 import pytest
+from dacdocs.notebooks import to_markdown
 
 import dac
 from dac.algorithms import ALGORITHMS, METRICS, Entry, make_algorithm
@@ -18,7 +20,12 @@ SPEC = EnvSpec(obs_size=2, action_size=1)
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "results" / "README.md", *PAGES]
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
+TEXTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")),
+    *PAGES,
+    *NOTEBOOKS,
+]
 TO_BE_WRITTEN = {
     "dac/core/architectures/NAME.py",
     "dac/algorithms/metrics/NAME.py",
@@ -46,7 +53,7 @@ def test_the_tenth_algorithm_of_the_docs_learns(tmp_path, monkeypatch):
 
 
 def test_every_algorithm_has_a_page_in_the_navigation():
-    navigation = (DOCS.parent / "mkdocs.yml").read_text()
+    navigation = [page for pages in dacdocs.parts().values() for page in pages]
     for name in ALGORITHMS:
         page = "dac.md" if name == "sac" else f"{name}.md"
         assert (DOCS / page).exists(), name
@@ -75,31 +82,34 @@ def name_of(path):
 
 
 def prose(path):
-    """A page without its code blocks."""
-    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    """A page without its code blocks; of a notebook the text."""
+    text = to_markdown(path.read_text()) if path.suffix == ".ipynb" else path.read_text()
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(path):
     """The names by which a page's headings are linked to."""
-    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", dacdocs.expand(prose(path)), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def test_every_page_is_in_the_navigation():
-    navigation = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())
-    assert sorted(navigation) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+    navigation = ["index.md", *(page for pages in dacdocs.parts().values() for page in pages)]
+    notebooks = (DOCS / "notebooks").glob("*.ipynb")
+    assert sorted(navigation) == sorted(str(page.relative_to(DOCS)) for page in [*PAGES, *notebooks])
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
 def test_every_link_leads_somewhere(path):
     """A relative link names a file that exists and, behind a #, one of its headings."""
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
-        if link.startswith(("https://", "http://")):
+    for shown, link in re.findall(r"(!?)\[[^]]*\]\(([^)\s]+)\)", prose(path)):
+        if link.startswith(("https://", "http://", "data:")):
             continue
         file, _, anchor = link.partition("#")
         target = (path.parent / file).resolve() if file else path
         assert target.exists(), link
-        assert not (path in PAGES and DOCS not in target.parents), f"{link} leads out of the web site"
+        if not shown:  # a picture is copied into the web site
+            assert not (path in PAGES and DOCS not in target.parents), f"{link} leads out of the web site"
         assert not anchor or anchor in anchors(target), link
 
 

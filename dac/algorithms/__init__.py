@@ -36,12 +36,15 @@ class Entry:
     """What a name stands for: an algorithm, the bonus that belongs to it, and what is built around it."""
 
     algorithm: type[AbstractAlgorithm]
+    """The class, whose fields are its settings."""
     bonus: str = "none"
+    """The bonus that belongs to the name."""
     around: type[AbstractOffPolicy] | None = None
     """An algorithm that takes this one as its first argument and has settings of its own."""
 
     @property
     def summary(self) -> str:
+        """One line for `dac list algorithms`."""
         owner = self.algorithm if self.bonus == "none" else BONUSES[self.bonus]
         return (owner.__doc__ or "").splitlines()[0]
 
@@ -59,10 +62,12 @@ ALGORITHMS: dict[str, Entry] = {
     "mme": Entry(MME),
     "de-mme": Entry(DEMME),
 }
+"""Every algorithm by its name on the command line."""
 BONUSES: dict[str, type[AbstractBonus]] = {
     "rnd": RandomNetworkDistillation,
     "maxent-state": StateEntropy,
 }
+"""Every bonus by its name in `--bonus`."""
 
 
 def owners(name: str, bonus: str = "none") -> list[type]:
@@ -111,4 +116,5 @@ def make_algorithm(
 
 
 def off_policy() -> list[str]:
+    """Name the algorithms that learn from the replay buffer."""
     return [name for name, entry in ALGORITHMS.items() if issubclass(entry.algorithm, AbstractOffPolicy)]

@@ -113,6 +113,7 @@ class Recent(eqx.Module):
     """Transitions drawn from the latest ones only."""
 
     transitions: Transition
+    """As many transitions as a batch has."""
     whole: Bool[Array, ""]
     """Whether the window still covers the whole replay buffer, so that these transitions are like any others."""
 

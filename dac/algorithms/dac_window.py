@@ -29,6 +29,7 @@ class WithWindow(AbstractOffPolicy[WithWindowState]):
     """DAC whose q is that of the latest transitions, or DAC itself while there is no window."""
 
     algorithm: DAC
+    """DAC with its own settings."""
     q_kl_weight: float = number(0.5, 0)
     """Weight of the latent's KL in the auto-encoder of --q-window, BCQ's; smaller is sharper, with modes less exact."""
     q_noise: float = number(1.0, 0)

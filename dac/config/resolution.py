@@ -14,7 +14,7 @@ from typing import Any
 
 from dac.algorithms import ALGORITHMS, off_policy
 from dac.config.run import RunConfig
-from dac.config.schema import MAX_STEPS, Training, check, fields_of, owners_of, settings_of
+from dac.config.schema import Training, check, fields_of, owners_of, settings_of
 from dac.config.text import parse_seeds, read_toml
 from dac.core.types import UsageError
 from dac.tasks import find_task, preset
@@ -84,12 +84,6 @@ def resolve(
         follows = field.metadata.get("follows")
         default = field.default if follows is None else loop[follows]
         hyper[name] = check(name, values.get(name, default), kind, field, sweep=kind is float)
-    for name in ("steps", "envs", "update_after", "capacity", "eval_every", "eval_episodes"):
-        if not 1 <= loop[name] <= MAX_STEPS:
-            raise UsageError(f"{name} must be from 1 to {MAX_STEPS}, not {loop[name]}")
-    for name in ("random_steps", "checkpoint_every"):
-        if not 0 <= loop[name] <= MAX_STEPS:
-            raise UsageError(f"{name} must be from 0 to {MAX_STEPS}, not {loop[name]}")
     find_task(task).check_workers(loop["workers"])
     training = Training(**loop)
     config = RunConfig(algorithm, task, parse_seeds(0 if seeds is None else seeds), hyper, training)

@@ -26,31 +26,36 @@ LOGGERS = ("tensorboard", "wandb", "trackio")
 """Where evaluations can be logged beside metrics.csv; `dac/training/loggers/` has a file for each."""
 
 
+def counter(default: int, low: int = 1) -> Any:
+    """A whole number that a step counter can reach."""
+    return dataclasses.field(default=default, metadata={"low": low, "high": MAX_STEPS})
+
+
 @dataclasses.dataclass(frozen=True)
 class Training:
     """Settings of the training loop, the same for every algorithm."""
 
-    steps: int = 1_000_000
+    steps: int = counter(1_000_000)
     """Environment steps per member."""
-    envs: int = 1
+    envs: int = counter(1)
     """Parallel environments per member."""
-    random_steps: int = 1000
+    random_steps: int = counter(1000, low=0)
     """Environment steps with uniform actions at the start."""
-    update_after: int = 1000
+    update_after: int = counter(1000)
     """Stored transitions before the first update."""
     update_ratio: float = 1.0
     """Updates per environment step."""
-    capacity: int = 1_000_000
+    capacity: int = counter(1_000_000)
     """Transitions in the replay buffer."""
-    eval_every: int = 1000
+    eval_every: int = counter(1000)
     """Environment steps between evaluations."""
-    eval_episodes: int = 1
+    eval_episodes: int = counter(1)
     """Episodes per evaluation, without exploration."""
     replay: Literal["auto", "device", "host"] = "auto"
     """Where the replay buffer is kept: on the device, in host memory, or (auto) on the device if it fits."""
     bonus: str = dataclasses.field(default="none", metadata={"choices": lambda: ("none", *BONUSES)})
     """Intrinsic reward added to the task's; goes with every off-policy algorithm."""
-    checkpoint_every: int = 20_000
+    checkpoint_every: int = counter(20_000, low=0)
     """Environment steps between checkpoints, from which `dac resume` continues; 0 for none."""
     on_nan: Literal["freeze", "stop"] = "freeze"
     """A member that is no longer finite: freeze it at its last good state and go on with the others, or stop."""

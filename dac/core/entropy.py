@@ -25,8 +25,11 @@ LOG_RATIO_BOUND = 46.0
 """|f| is held below this wherever f is used as a value (the authors' log(R + 1e-20) has its floor there)."""
 
 Values = Float[Array, "*batch"]
+"""One number per state or action."""
 Alpha = Float[Array, "*batch"] | float
+"""A weight for all states, or one per state."""
 Number = Float[Array, ""] | float
+"""One number."""
 
 
 def _log_mix_over_q(f: Values, alpha: Alpha) -> Values:

@@ -38,6 +38,7 @@ class StateValue(eqx.Module):
     """V(s)."""
 
     mlp: AbstractNetwork
+    """Maps an observation to one number."""
 
     def __init__(self, key: PRNGKey, spec: EnvSpec, architecture: Architecture):
         self.mlp = architecture(key, spec.obs_size, 1)
@@ -50,6 +51,7 @@ class ActionValue(eqx.Module):
     """A number for a state and an action: Q(s, a), or the log-ratio f(s, a) = log pi/q."""
 
     mlp: AbstractNetwork
+    """Maps an observation and an action to one number."""
 
     def __init__(self, key: PRNGKey, spec: EnvSpec, architecture: Architecture):
         self.mlp = architecture(key, spec.obs_size + spec.action_size, 1)
@@ -98,6 +100,7 @@ class MixingWeight(eqx.Module):
     """State-dependent alpha(s) in [0.5, 0.99]. Appendix C.1, Han & Sung 2021."""
 
     mlp: AbstractNetwork
+    """Maps an observation to one number, which a sigmoid squashes."""
 
     def __init__(self, key: PRNGKey, spec: EnvSpec, architecture: Architecture):
         self.mlp = architecture(key, spec.obs_size, 1)
@@ -110,7 +113,9 @@ class Gaussian(eqx.Module):
     """A diagonal Gaussian over u, squashed: the action is tanh(u)."""
 
     mean: Float[Array, " action"]
+    """Mean of every action entry."""
     log_std: Float[Array, " action"]
+    """Logarithm of the standard deviation of every action entry."""
 
     def squash(self, noise: Float[Array, " action"]) -> tuple[Float[Array, " action"], Scalar]:
         """The action for a standard normal draw, with its log-density."""
@@ -133,6 +138,7 @@ class SquashedGaussianPolicy(AbstractPolicy):
     """pi(a|s): a network for mean and log standard deviation of a tanh-squashed Gaussian."""
 
     mlp: AbstractNetwork
+    """Maps an observation to means and log standard deviations."""
 
     def __init__(self, key: PRNGKey, spec: EnvSpec, architecture: Architecture):
         self.mlp = architecture(key, spec.obs_size, 2 * spec.action_size)
@@ -168,11 +174,14 @@ class NormalisedGaussianPolicy(AbstractPolicy):
     """pi(a|s) = N(mean(s), sigma^2) without bounds, of normalised observations; sigma is the same in every state."""
 
     mlp: AbstractNetwork
+    """Maps a whitened observation to means."""
     log_std: Float[Array, " action"]
+    """One per action entry, the same in every state."""
     moments: Moments
     """Of the observations seen in training: part of what a run saves."""
 
     def mean(self, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
+        """The action without exploration, before it is clipped."""
         return self.mlp(self.moments.whiten(obs, OBS_BOUND))
 
     def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:

@@ -36,7 +36,9 @@ class Member:
     """One agent: its seed and its hyperparameters, the numbers that may differ within the population."""
 
     seed: int
+    """The number from which every random number of the member follows."""
     hyper: Mapping[str, float]
+    """Every hyperparameter that may differ within a population, with this member's value."""
     varied: tuple[str, ...] | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of the hyperparameters that do differ within its population; None where that is not known."""
 

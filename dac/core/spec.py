@@ -10,4 +10,6 @@ class EnvSpec:
     """The sizes of an environment's observations and actions."""
 
     obs_size: int
+    """Entries of a flattened observation."""
     action_size: int
+    """Entries of an action."""

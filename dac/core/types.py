@@ -29,28 +29,41 @@ from dac.core.errors import UsageError as UsageError
 from dac.core.spec import EnvSpec as EnvSpec
 
 Scalar: TypeAlias = Float[Array, ""]
+"""One number on the device."""
 Metrics: TypeAlias = dict[str, Scalar]
+"""What an update measures, by the name of its column in metrics.csv."""
 PRNGKey: TypeAlias = Key[Array, ""]
+"""A random key of JAX; each is used once."""
 
 
 class Transition(eqx.Module):
     """What happened in one step; `next_obs` is the observation before any reset."""
 
     obs: Float[Array, "*axes obs"]
+    """Observation in which the agent acted."""
     action: Float[Array, "*axes action"]
+    """Action in [-1, 1]; an on-policy algorithm keeps it as drawn."""
     reward: Float[Array, "*axes"]
+    """Reward of the step."""
     terminated: Float[Array, "*axes"]
+    """1 where the task is over and what follows is worth nothing, else 0."""
     truncated: Float[Array, "*axes"]
+    """1 where a time-out cut the episode, whose next observation still counts, else 0."""
     next_obs: Float[Array, "*axes obs"]
+    """Observation after the step, before any reset."""
 
 
 class TimeStep(eqx.Module):
     """What an environment answers to an action: the transition's end, and where the next one starts."""
 
     next_obs: Float[Array, "*axes obs"]
+    """Observation after the step, before any reset."""
     reward: Float[Array, "*axes"]
+    """Reward of the step."""
     terminated: Float[Array, "*axes"]
+    """1 where the task is over, else 0."""
     truncated: Float[Array, "*axes"]
+    """1 where a time-out cut the episode, else 0."""
     obs: Float[Array, "*axes obs"]
     """Equal to `next_obs` unless the episode ended; then the first observation of the next one."""
 

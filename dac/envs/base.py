@@ -21,14 +21,18 @@ class EpisodeState(eqx.Module):
     """The state of the world and the steps taken in this episode."""
 
     world: PyTree
+    """What `start` and `move` return."""
     elapsed: Int[Array, ""]
+    """Steps taken since the episode began."""
 
 
 class AbstractDeviceEnv(eqx.Module):
     """A pure environment for one agent; `step` resets by itself when an episode ends."""
 
     spec: eqx.AbstractClassVar[EnvSpec]
+    """Sizes of observations and actions."""
     horizon: eqx.AbstractVar[int]
+    """Steps after which a time-out ends the episode."""
     cells: eqx.AbstractClassVar[tuple[int, ...] | None]
     """Shape of the grid in which visited states are counted, or None."""
 
@@ -49,6 +53,7 @@ class AbstractDeviceEnv(eqx.Module):
         """Return the flat index of an observation in the visit grid; it is called only where `cells` is not None."""
 
     def reset(self, key: PRNGKey) -> tuple[EpisodeState, Float[Array, " obs"]]:
+        """Begin an episode."""
         world = self.start(key)
         return EpisodeState(world, jnp.zeros((), jnp.int32)), self.observe(world)
 

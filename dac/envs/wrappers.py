@@ -20,6 +20,7 @@ from dac.core.errors import UsageError
 from dac.envs.host import check_count
 
 Coordinate: TypeAlias = int | str | Callable[[gym.Env], SupportsFloat]
+"""Where a sparse reward looks; see `SparseReward`."""
 
 
 def _check_threshold(threshold: Any) -> float:

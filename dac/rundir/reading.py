@@ -28,6 +28,7 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
+        """Whether the run has reached its last step."""
         return (self.directory / SUMMARY).is_file()
 
     def last_checkpoint(self) -> int:
@@ -45,6 +46,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> dict[str, Any]:
+        """What summary.json holds: versions, duration, warnings and the end of every member; only of a finished run."""
         path = self.directory / SUMMARY
         try:
             found = json.loads(path.read_text(encoding="utf-8"))

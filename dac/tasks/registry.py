@@ -33,15 +33,23 @@ class Task:
     """
 
     name: str
+    """The name on the command line and in Python."""
     summary: str
+    """One line for `dac list tasks`."""
     device: Callable[[], AbstractDeviceEnv] | None = None
+    """Makes an environment inside the compiled program."""
     host: Callable[..., AbstractHostEnvs] | None = None
+    """Makes a number of environments on the CPU."""
     single: Callable[[], gym.Env] | None = None
     """Makes the environment as Gymnasium has it, with its own actions, where there is such a one."""
     takes_workers: bool = False
     """Whether `host` has an argument `workers`: the number of processes that step the environments."""
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Defaults of the training loop."""
     hyper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Defaults of the algorithm, where it has such a setting."""
+    source: str = ""
+    """Where the defaults come from."""
     _specs: list[EnvSpec] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
     """The spec once it is known: to make an environment may take long, so none is made to ask for it again."""
     _spaces: list[Spaces] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
@@ -117,8 +125,11 @@ def _registered(id: str) -> Callable[[], gym.Env]:
     return make
 
 
-def _mujoco(name: str, steps: int, beta: float) -> Task:
-    """Describe a MuJoCo task: settings of Table D.2, Han & Sung 2021, training lengths of the authors' code."""
+_TABLES = "beta: Table D.2, Han & Sung 2021; steps: the authors' code"
+
+
+def _mujoco(name: str, steps: int, beta: float, source: str = _TABLES) -> Task:
+    """Describe a MuJoCo task with the paper's settings."""
     robot, reward = VARIANTS[name].robot, VARIANTS[name].reward
     summary = f"{robot}, dense reward"
     if isinstance(reward, Sparse):
@@ -127,20 +138,21 @@ def _mujoco(name: str, steps: int, beta: float) -> Task:
         summary = f"{robot}, its reward summed and paid every {reward.delay} steps"
     elif robot == "HumanoidStandup":
         summary = "Humanoid stands up, dense reward"
-    # uniform steps in the authors' code: 10,000 for HalfCheetah and Ant, 1000 elsewhere
     random_steps = 10_000 if robot in ("HalfCheetah", "Ant") else 1000
-    training = {"steps": steps, "random_steps": random_steps}
+    source += "; uniform steps: the authors' code, 10,000 for HalfCheetah and Ant, 1000 elsewhere"
     return Task(
         name,
         summary,
         host=functools.partial(make_mujoco, name),
         single=_registered(f"dac/{name}-v0"),
-        training=training,
+        training={"steps": steps, "random_steps": random_steps},
         hyper={"beta": beta},
+        source=source,
     )
 
 
 _MILLION = 1_000_000
+_DENSE = "beta: the delayed tasks', since the rewards are the same; steps: ours"
 _MUJOCO = (
     _mujoco("SparseHalfCheetah", _MILLION, 0.02),
     _mujoco("SparseHopper", _MILLION, 0.04),
@@ -151,11 +163,10 @@ _MUJOCO = (
     _mujoco("DelayedWalker2d", 5 * _MILLION, 0.2),
     _mujoco("DelayedAnt", 5 * _MILLION, 0.2),
     _mujoco("HumanoidStandup", 10 * _MILLION, 1.0),
-    # the delayed tasks' beta, since the rewards are the same
-    _mujoco("HalfCheetah", _MILLION, 0.2),
-    _mujoco("Hopper", _MILLION, 0.2),
-    _mujoco("Walker2d", _MILLION, 0.2),
-    _mujoco("Ant", _MILLION, 0.2),
+    _mujoco("HalfCheetah", _MILLION, 0.2, _DENSE),
+    _mujoco("Hopper", _MILLION, 0.2, _DENSE),
+    _mujoco("Walker2d", _MILLION, 0.2, _DENSE),
+    _mujoco("Ant", _MILLION, 0.2, _DENSE),
 )
 
 TASKS: dict[str, Task] = {
@@ -166,11 +177,11 @@ TASKS: dict[str, Task] = {
             summary="continuous four-room maze, no reward: how many of 9225 cells does an agent visit?",
             device=_device("dac.envs.maze:FourRoomMaze"),
             single=_registered("dac/FourRoomMaze-v0"),
-            # Section 6.1 and Table D.1, Han & Sung 2021; evaluation tells nothing here, so it is rare
             training={"steps": 300_000, "eval_every": 5000},
-            # without the clip DAC visits 1.28 times as many cells (results/README.md); the paper's is --clip 1
-            # two coordinates can be counted exactly, in the cells of the metric
             hyper={"gamma": 0.999, "clip": float("inf"), "bonus_density": "histogram"},
+            source="steps, gamma: Section 6.1 and Table D.1, Han & Sung 2021; eval_every: evaluation tells nothing "
+            "here, so it is rare; clip: without it DAC visits 1.28 times as many cells, the paper's is 1; "
+            "bonus_density: two coordinates can be counted exactly, in the cells of the metric",
         ),
         *_MUJOCO,
         Task(
@@ -179,9 +190,11 @@ TASKS: dict[str, Task] = {
             device=_device("dac.envs.probes:Target"),
             training={"steps": 3000, "eval_every": 500, "eval_episodes": 20},
             hyper={"beta": 0.01, "hidden": (32, 32), "batch_size": 64},
+            source="ours: small enough for a test",
         ),
     )
 }
+"""Every task by its name."""
 
 
 def find_task(name: str) -> Task:
@@ -278,5 +291,6 @@ def _make_gymnasium_task(name: str, env: str | Callable[[], Any]) -> Task:
         single=make_one,
         takes_workers=True,
         training={"steps": 100_000},
-        hyper={"beta": 0.2},  # a guess that suits rewards of the order of 1 per step, as SAC's customary temperature
+        hyper={"beta": 0.2},
+        source="a guess that suits rewards of the order of 1 per step, as SAC's customary temperature",
     )

@@ -48,15 +48,21 @@ class AbstractBonus(eqx.Module, Generic[State]):
 
 
 class WithBonusState(eqx.Module):
+    """What an algorithm with a bonus has learnt."""
+
     algorithm: Any
+    """State of the algorithm."""
     bonus: Any
+    """State of the bonus."""
 
 
 class WithBonus(AbstractOffPolicy[WithBonusState]):
     """An algorithm whose batches carry reward + bonus."""
 
     algorithm: AbstractOffPolicy
+    """What learns from the sum."""
     bonus: AbstractBonus
+    """What is added to the reward."""
 
     @property
     def batch_size(self) -> int:

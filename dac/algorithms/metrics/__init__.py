@@ -15,3 +15,4 @@ METRICS: dict[str, Metric] = {
     "reward_rate": reward_rate,
     "exploration": exploration,
 }
+"""Every metric by its name in `--metrics`."""

@@ -14,13 +14,16 @@ from dac.core.networks import AbstractPolicy
 from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition
 
 Metric: TypeAlias = Callable[[AbstractPolicy, Transition, PRNGKey], Scalar]
+"""A number computed from the policy, a batch of the replay buffer and a key."""
 
 
 class WithMetrics(AbstractOffPolicy[Any]):
     """An algorithm that measures more than its own metrics; its state and its updates are the algorithm's own."""
 
     algorithm: AbstractOffPolicy
+    """What learns."""
     metrics: tuple[tuple[str, Metric], ...] = eqx.field(static=True)
+    """Name and function of every metric that is measured besides."""
 
     @classmethod
     def around(cls, algorithm: AbstractOffPolicy, metrics: Mapping[str, Metric]) -> WithMetrics:

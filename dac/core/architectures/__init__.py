@@ -25,11 +25,14 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu": jax.nn.gelu,
     "silu": jax.nn.silu,
 }
+"""Every activation function by its name in `--activation`."""
 NORMS = ("none", "layer")
+"""What `--norm` accepts."""
 NETWORKS: dict[str, type[AbstractNetwork]] = {
     "mlp": MLP,
     "residual": ResidualMLP,
 }
+"""Every architecture by its name in `--network`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +40,13 @@ class Architecture:
     """How the networks of an algorithm are built, whatever they are for."""
 
     hidden: tuple[int, ...]
+    """Sizes of the hidden layers."""
     network: str = "mlp"
+    """A name of `NETWORKS`."""
     activation: str = "relu"
+    """A name of `ACTIVATIONS`."""
     norm: str = "none"
+    """A name of `NORMS`."""
 
     def __call__(
         self, key: PRNGKey, in_size: int, out_size: int, *, last_scale: float | None = None

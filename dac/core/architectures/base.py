@@ -11,8 +11,11 @@ from jaxtyping import Array, Float
 from dac.core.types import PRNGKey, UsageError, float_dtype
 
 Activation = Callable[[Array], Array]
+"""An activation function, entry by entry."""
 Weight = Float[Array, "in out"]
+"""Weights of a layer, so that a mapped batch is one plain matrix product."""
 Bias = Float[Array, " out"]
+"""Biases of a layer."""
 
 
 class AbstractNetwork(eqx.Module):

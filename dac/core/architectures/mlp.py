@@ -21,9 +21,13 @@ class MLP(AbstractNetwork):
     """
 
     weights: tuple[Weight, ...]
+    """One matrix per layer, the output's last."""
     biases: tuple[Bias, ...]
+    """One vector per layer, the output's last."""
     norms: tuple[eqx.nn.LayerNorm, ...]
+    """One layer norm per hidden layer, or none."""
     activation: Activation = eqx.field(static=True)
+    """Applied after every hidden layer."""
 
     def __init__(
         self,

@@ -43,9 +43,13 @@ class ResidualMLP(AbstractNetwork):
     """
 
     weights: tuple[Weight, Weight]
+    """Of the first and of the last layer."""
     biases: tuple[Bias, Bias]
+    """Of the first and of the last layer."""
     blocks: tuple[ResidualBlock, ...]
+    """One per entry of `hidden`."""
     norm: eqx.nn.LayerNorm
+    """Before the output."""
 
     @classmethod
     def check(cls, hidden: tuple[int, ...], norm: str) -> None:

@@ -34,8 +34,11 @@ class Start:
     """A run begins, or goes on."""
 
     config: RunConfig
+    """Every setting of the run."""
     directory: Path
+    """Where the run writes."""
     members: Sequence[Member]
+    """The population, in the order of every row and array."""
     say: Callable[..., None] = _say_nothing
     """Shows a line to whoever looks on: `say(text)` or `say(text, warning=True)`."""
 
@@ -59,6 +62,7 @@ class Evaluation:
     step: int
     """Environment steps per member."""
     rows: Sequence[Mapping[str, Any]]
+    """One row per member: column and value."""
     moment: Moment | None = None
     """The policies that were evaluated, stacked over members; JAX arrays cannot be written to."""
 
@@ -76,6 +80,7 @@ class Message:
     """A line for a person."""
 
     text: str
+    """The line itself."""
     warning: bool = False
     """Whether something went wrong: a frozen member, a checkpoint that could not be written, a suspicious metric."""
 
