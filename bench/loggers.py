@@ -3,8 +3,9 @@
 python bench/loggers.py [--task SparseHalfCheetah] [--members 3] [--rounds 12] [--steps 500]
 
 A round is an evaluation's worth of training after which the rows of an evaluation are handed to the logger, as a run
-does. The logger writes on its thread while the next round trains. Each kind is compared with the rounds without a
-logger beside it, so that what else the machine does falls on both.
+does. The logger writes on its thread while the next round trains. Each kind is compared with the rounds without one
+beside it, so that what else the machine does falls on both. Where that is too noisy, `share_at_most` says what there is to
+lose: the processor time of handing rows over and of TensorBoard's own thread, against that of training for `eval_every`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from common import options_in_turns, report
 
-from dac.config import resolve
+from dac.config import Training, resolve
 from dac.core.population import grid
 from dac.core.schedule import Schedule
 from dac.tasks import find_task
@@ -70,6 +71,16 @@ def main() -> None:
         }
         for name, watcher in kinds.items():
             watcher.on_start(Start(config, Path(folder) / name, config.members()))
+        handing, writing = list[float](), list[float]()
+        board = kinds["tensorboard"]._logger
+        real_write = board.write
+
+        def timed_write(record):
+            before = time.thread_time()
+            real_write(record)
+            writing.append(time.thread_time() - before)
+
+        board.write = timed_write
         names = [name for kind in kinds for name in (kind, "none")]
         seconds: dict[str, list[float]] = {name: [] for name in names}
         pairs: dict[str, list[float]] = {name: [] for name in kinds}
@@ -81,7 +92,9 @@ def main() -> None:
                     loop.wait()
                     start = time.perf_counter()
                     if name == kind:
-                        watcher.on_evaluation(Evaluation(loop.step, rows(loop)))
+                        evaluation, before = Evaluation(loop.step, rows(loop)), time.thread_time()
+                        watcher.on_evaluation(evaluation)
+                        handing.append(time.thread_time() - before)
                     loop.advance(loop.step + options.steps)
                     loop.wait()
                     if name == kind:
@@ -89,9 +102,15 @@ def main() -> None:
                     times[name] = time.perf_counter() - start
                     seconds[name].append(times[name])
                 pairs[kind].append(times[kind] / times["none"])
+        for watcher in kinds.values():
+            watcher.on_end(None)
+        cost = float(np.median(handing) + np.median(writing[1:]))
         report(
             f"loggers on {options.task} x{options.members}",
             steps_per_second=options.steps / float(np.median(seconds["none"])),
+            handing_over_microseconds=1e6 * float(np.median(handing)),
+            writing_milliseconds=1e3 * float(np.median(writing[1:])),
+            share_at_most=cost / (float(np.median(seconds["none"])) * Training.eval_every / options.steps),
             **{f"time_with_{kind}": float(np.median(ratios)) for kind, ratios in pairs.items()},
             **{f"spread_{kind}": float(np.std(ratios) / np.sqrt(len(ratios))) for kind, ratios in pairs.items()},
         )

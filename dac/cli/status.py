@@ -18,6 +18,8 @@ from rich.text import Text
 from dac.experiments.text import duration, short
 from dac.rundir.glance import Glance, find_directories, glance
 
+RUNS = Path("runs")
+"""Where `dac train` puts runs unless it is told otherwise."""
 STYLES = {"running": "green", "finished": "", "stopped": "yellow", "broken": "red"}
 COLUMNS = ("run", "algorithm", "task", "members", "state", "steps", "return", "steps/s", "left")
 WORDS = ("run", "algorithm", "task", "state")
@@ -27,9 +29,7 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     del arguments
     command.description = "One table of all runs below a folder: their state, steps, return, speed and time left."
     command.epilog = "example: dac status runs --watch 5"
-    command.add_argument(
-        "folders", type=Path, nargs="*", default=[Path("runs")], metavar="FOLDER", help="default: runs"
-    )
+    command.add_argument("folders", type=Path, nargs="*", default=[RUNS], metavar="FOLDER", help="default: runs")
     how = command.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="for scripts: a list with an object for each run")
     how.add_argument("--watch", type=_seconds, metavar="SECONDS", help="show it anew every so often, until Ctrl-C")
@@ -57,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def look(folders: Sequence[Path]) -> list[Glance]:
-    """Look at every run in and under some folders."""
+    """Look at every run in and under some folders; before the first run there is no `runs`."""
+    if list(folders) == [RUNS] and not RUNS.exists():
+        return []
     return [glance(directory) for directory in find_directories(folders)]
 
 

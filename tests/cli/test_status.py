@@ -196,8 +196,10 @@ def test_nothing_there(tmp_path, capsys, monkeypatch):
     assert main(["status", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs below {tmp_path}\n"
     monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 2
-    assert capsys.readouterr().err == "dac: no such folder: runs\n"
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out == "no runs below runs\n"
+    assert main(["status", "absent"]) == 2
+    assert capsys.readouterr().err == "dac: no such folder: absent\n"
     assert main(["status", "--watch", "soon"]) == 2
     assert capsys.readouterr().err == "dac: argument --watch: takes seconds from 0.1 to 86400, not 'soon'\n"
 

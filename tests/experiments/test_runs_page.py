@@ -238,7 +238,7 @@ def test_a_reloaded_page_is_where_the_reader_was(tmp_path, tmp_path_factory):
         tab.evaluate("document.querySelector('.tall').scrollTop = 120; scrollTo(0, 640)")
         write_run(tmp_path / "runs/run-99", task="task9")
         write_runs([tmp_path / "runs"], page, "", live=600.0)
-        tab.until("!window.old && document.documentElement.dataset.ready === 'yes' && scrollY > 0")
+        tab.until("!window.old && document.documentElement?.dataset.ready === 'yes' && scrollY > 0")
         tab.settle()
         assert abs(tab.evaluate("scrollY") - 640) < 2
         assert tab.evaluate("document.querySelector('.tall').scrollTop") == 120

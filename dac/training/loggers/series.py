@@ -84,7 +84,14 @@ def spread(values: Sequence[float]) -> Spread:
 def describe(config: RunConfig) -> dict[str, Any]:
     """Return every setting of a run as plain values."""
     settings = {"algorithm": config.algorithm, "task": config.task, "seeds": list(config.seeds)}
-    return settings | {n: list(v) if isinstance(v, tuple) else v for n, v in _values(config).items()}
+    return settings | {name: plain(value) for name, value in _values(config).items()}
+
+
+def plain(value: Any) -> Any:
+    """Lists for tuples, and text for a number that is not finite, such as a clip of inf, which JSON has no word for."""
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _values(config: RunConfig) -> dict[str, Any]:

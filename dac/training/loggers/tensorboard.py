@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dac.training.loggers.background import AbstractLogger
-from dac.training.loggers.series import Group, Record, describe
+from dac.training.loggers.series import Group, Record, describe, plain
 from dac.training.watchers import Start
 
 FOLDER = "tensorboard"
@@ -45,7 +45,7 @@ class TensorBoard(AbstractLogger):
             folder = self._folders[index]
             if folder not in self._writers and self._restored is None:
                 member = self._start.members[index]
-                own = _plain(settings | dict(member.hyper) | {"seed": member.seed})
+                own = _plain(settings | {name: plain(v) for name, v in member.hyper.items()} | {"seed": member.seed})
                 for part in summary.hparams(own, {"return": 0.0}):
                     self._put(folder, part, 0)
             self._put(folder, _scalars(values), record.step)
