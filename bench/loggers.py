@@ -4,8 +4,9 @@ python bench/loggers.py [--task SparseHalfCheetah] [--members 3] [--rounds 12] [
 
 A round is an evaluation's worth of training after which the rows of an evaluation are handed to the logger, as a run
 does. The logger writes on its thread while the next round trains. Each kind is compared with the rounds without one
-beside it, so that what else the machine does falls on both. Where that is too noisy, `share_at_most` says what there is to
-lose: the processor time of handing rows over and of TensorBoard's own thread, against that of training for `eval_every`.
+beside it, so that what else the machine does falls on both. Where that is too noisy, `share_at_most` says what there is
+to lose: the processor time of handing rows over and of TensorBoard's own thread, against that of training for
+`eval_every` steps.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def main() -> None:
         }
         for name, watcher in kinds.items():
             watcher.on_start(Start(config, Path(folder) / name, config.members()))
+        made_up = rows(loop)
         handing, writing = list[float](), list[float]()
         board = kinds["tensorboard"]._logger
         real_write = board.write
@@ -90,9 +92,10 @@ def main() -> None:
                 times = {}
                 for name in (kind, "none") if turn % 2 else ("none", kind):
                     loop.wait()
+                    evaluation = Evaluation(loop.step, [row | {"step": loop.step} for row in made_up])
                     start = time.perf_counter()
                     if name == kind:
-                        evaluation, before = Evaluation(loop.step, rows(loop)), time.thread_time()
+                        before = time.thread_time()
                         watcher.on_evaluation(evaluation)
                         handing.append(time.thread_time() - before)
                     loop.advance(loop.step + options.steps)

@@ -32,6 +32,7 @@ TO_BE_WRITTEN = {
     "dac/algorithms/ddpg.py",
     "dac/algorithms/NAME.py",
     "dac/algorithms/bonuses/NAME.py",
+    "dac/training/loggers/NAME.py",
 }
 """Files that a page tells its reader to write."""
 
