@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Float32
 
 from dac.core.types import EnvSpec, UsageError, row_size
 from dac.envs.bounds import ActionBounds
-from dac.envs.gymnasium import count_entries
 
 PREFIX = "minari:"
 
@@ -88,6 +86,10 @@ def _reading(id: str) -> Iterator[None]:
 
 def _check_spaces(id: str, observations: Any, actions: Any, spec: EnvSpec, bounds: ActionBounds) -> None:
     """Refuse a dataset of other observations or actions than the task's."""
+    from gymnasium import spaces  # here, so that a help text does not wait for it
+
+    from dac.envs.gymnasium import count_entries
+
     try:
         size = count_entries(observations)
     except UsageError as error:
@@ -125,6 +127,8 @@ def _rows(episode: Any, space: Any, bounds: ActionBounds) -> Float32[np.ndarray,
 
 def _flat(space: Any, values: Any, count: int) -> np.ndarray:
     """Observations of an episode laid out flat, in the order in which those of an environment are."""
+    from gymnasium import spaces
+
     if isinstance(space, spaces.Dict):
         return np.concatenate([_flat(inner, values[key], count) for key, inner in space.spaces.items()], axis=1)
     if isinstance(space, spaces.Tuple):
