@@ -11,7 +11,7 @@ import dac
 from dac.cli import main
 from dac.core.types import UsageError
 from dac.envs.bounds import ActionBounds
-from dac.export import to_minari
+from dac.export import to_minari, to_numpy
 from dac.export.dataset import default_id, read_episodes
 from dac.rundir.checkpoints import restore_latest
 from dac.tasks import find_task
@@ -173,6 +173,9 @@ def test_what_the_ring_has_overwritten_the_beginning_of_is_left_out(tmp_path, ca
 def test_a_resumed_run_has_a_cut_where_its_environments_began_anew(tmp_path):
     settings = TINY | {"steps": 120, "checkpoint_every": 50, "eval_every": 50}
     run = dac.train("td3", "gym:Pendulum-v1", seeds=[2], out=tmp_path / "run", watchers=[Diary(stop_at=50)], **settings)
+    assert not run.finished
+    assert to_numpy(run, tmp_path / "early", member=0).exists()  # what was learnt by then
+    assert to_minari(run, "pendulum/early-v0", member=0).total_steps == 50
     run = dac.resume(run.directory)
     dataset = to_minari(run, "pendulum/cut-v0")
     episodes = list(dataset.iterate_episodes())

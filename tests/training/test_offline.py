@@ -29,6 +29,7 @@ from tests.common import everything, schedule, tiny
 from tests.training.test_watchers import Diary
 
 TINY = {"hidden": (8, 8), "batch_size": 16, "eval_every": 50, "checkpoint_every": 50, "steps": 100}
+ONE_LOOK = {"eval_every": 1000, "eval_episodes": 1, "offline_share": 1.0}
 UNIT = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 LINE = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
@@ -39,20 +40,20 @@ def datasets(tmp_path, monkeypatch):
 
 
 def write(name, obs, actions, rewards, observations=LINE, space=UNIT):
-    """A dataset of episodes of one step, as the task `target` has them."""
-    episodes = [
-        EpisodeBuffer(
-            observations=np.stack([o, o]),
-            actions=a[None],
-            rewards=[r],
-            terminations=[True],
-            truncations=[False],
-        )
-        for o, a, r in zip(obs, actions, rewards, strict=True)
-    ]
+    """A dataset of one episode, every step of which terminates, as those of the task `target` do."""
+    steps = len(rewards)
+    episode = EpisodeBuffer(
+        observations=np.concatenate([obs, obs[-1:]]),
+        actions=actions,
+        rewards=rewards,
+        terminations=np.ones(steps, bool),
+        truncations=np.zeros(steps, bool),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        minari.create_dataset_from_buffers(name, episodes, observation_space=observations, action_space=space)
+        minari.create_dataset_from_buffers(
+            name, [episode] if steps else [], observation_space=observations, action_space=space
+        )
     return f"minari:{name}"
 
 
@@ -174,8 +175,8 @@ def greedy(run):
 def test_what_is_learnt_comes_from_the_dataset(tmp_path):
     """The dataset rewards -s/2, the task s/2: who learns from the dataset alone does what the dataset says."""
     name = targets("target/opposite-v0", lambda s, a: -((a + s / 2) ** 2))
-    settings = {"steps": 800, "eval_every": 800, "init_replay": name, "offline_share": 1.0, "learning_rate": 3e-3}
-    run = dac.train("dac", "target", seeds=range(3), out=tmp_path / "run", **settings)
+    settings = ONE_LOOK | {"steps": 500, "init_replay": name, "learning_rate": 3e-3}
+    run = dac.train("td3", "target", seeds=range(2), out=tmp_path / "run", **settings)
     states, actions = greedy(run)
     error = actions + states / 2
     assert np.abs(error).mean() < 0.15
@@ -188,10 +189,10 @@ def test_what_is_learnt_comes_from_the_dataset(tmp_path):
 def test_dac_explores_away_from_what_the_dataset_holds(tmp_path):
     """Its actions are all positive, and nothing is rewarded: the mixture's entropy asks for negative ones."""
     name = targets("target/positive-v0", lambda s, a: 0 * s, low=0.0)
-    settings = {"steps": 400, "eval_every": 400, "init_replay": name, "offline_share": 1.0, "beta": 1.0}
-    run = dac.train("dac", "target", seeds=range(3), alpha=[0.5, 1.0], out=tmp_path / "run", **settings)
+    settings = ONE_LOOK | {"steps": 300, "init_replay": name, "beta": 1.0}
+    run = dac.train("dac", "target", seeds=range(2), alpha=[0.5, 1.0], out=tmp_path / "run", **settings)
     _, actions = greedy(run)
-    away = actions.reshape(2, 3, -1).mean(axis=(1, 2))
+    away = actions.reshape(2, 2, -1).mean(axis=(1, 2))
     assert away[0] < -0.2
     assert abs(away[1]) < 0.1  # SAC does not see the difference
 
@@ -203,7 +204,7 @@ def hoppers(name, scale=1.0):
     return write(name, obs, actions, scale * obs[:, 0], box, gymnasium.spaces.Box(-1, 1, (3,), np.float32))
 
 
-@pytest.mark.parametrize(("task", "replay"), [("maze", "auto"), ("SparseHopper", "device"), ("SparseHopper", "host")])
+@pytest.mark.parametrize(("task", "replay"), [("maze", "auto"), ("SparseHopper", "host")])
 def test_a_run_goes_on_to_the_bit(task, replay, tmp_path, caplog):
     if task == "maze":
         rows, box = maze_rows(), gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -246,7 +247,7 @@ def test_what_does_not_fit_is_one_line(tmp_path, capsys):
     nan = write("our/nan-v0", one, one, [np.nan])
     refuse(nan, "the dataset our/nan-v0 has numbers that are not finite, the first in episode 0")
     refuse("minari:our/none-v0", "no dataset our/none-v0 in Minari's local folder")
-    refuse(write("our/empty-v0", [], [], []), "the dataset our/empty-v0 is empty")
+    refuse(write("our/empty-v0", one, one, []), "the dataset our/empty-v0 is empty")
     discrete = write("our/discrete-v0", one, one[0].astype(int), [1.0], space=gymnasium.spaces.Discrete(3))
     refuse(discrete, r"its actions are Discrete\(3\), not a Box")
     (tmp_path / "datasets/our/good-v0/data/main_data.hdf5").write_bytes(b"no")
