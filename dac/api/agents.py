@@ -185,7 +185,7 @@ class Agents:
         if member is not None:
             policies, members = jax.tree.map(lambda leaf: leaf[member : member + 1], policies), [members[member]]
         task = (self.task if env is None else NamedTask(env)).find()
-        if env is not None and task.spec() != find_task(self.config.task).spec():
+        if env is not None and task.spec() != self.task.find().spec():
             raise UsageError(
                 f"the environment to evaluate on has {_sizes(task)}, that of training {_sizes(self.task.find())}"
             )

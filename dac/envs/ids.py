@@ -7,7 +7,6 @@ module is imported when one is made.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from typing import Any
 
@@ -29,6 +28,8 @@ class _Announcement:
         del path, target
         if name != "gymnasium":
             return None
+        import importlib.util
+
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:

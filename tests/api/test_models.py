@@ -67,7 +67,7 @@ def test_an_algorithm_from_outside_has_a_class_too(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "task", "capacity"),
     [
-        (dac.TD3, "maze", 150),
+        (dac.TD3, "target", 150),
         (dac.DAC, "gym:Pendulum-v1", 60),
         (dac.TD3, "Hopper", 150),
     ],
@@ -212,6 +212,8 @@ def test_two_functions_of_one_name_are_two_environments():
     assert first.observation_space.shape == (3,)
     assert second.observation_space.shape == (2,)
     assert first.predict(np.zeros(3))[0].shape == (1,)
+    with pytest.raises(dac.UsageError, match="the environment to evaluate on has 2 observation entries"):
+        first.evaluate(lambda: gym.make("MountainCarContinuous-v0"))
 
 
 class Uncopied(Bow):
@@ -279,6 +281,22 @@ def test_a_progress_bar_is_shown_only_where_asked_for(capsys):
     dac.DAC("target", **TINY).learn(30)  # not a terminal
     dac.DAC("target", **TINY).learn(30, progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_what_can_be_drawn_over_is_a_terminal_or_a_notebook_that_can(monkeypatch):
+    import importlib.util
+    import io
+
+    from rich.console import Console
+
+    from dac.training.watchers.progress import _is_live
+
+    assert _is_live(Console(file=io.StringIO(), force_terminal=True))
+    assert not _is_live(Console(file=io.StringIO()))
+    notebook = Console(file=io.StringIO(), force_jupyter=True)
+    for there in (True, False):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, there=there: object() if there else None)
+        assert _is_live(notebook) == there
 
 
 def test_an_environment_that_fails_leaves_one_line_for_the_next_call(tmp_path):
