@@ -63,6 +63,15 @@ def test_every_training_command_names_settings_that_exist(path):
             assert resolve(algorithm, options.task, options.seeds, settings).members()
 
 
+def test_every_message_of_the_troubleshooting_is_a_message():
+    """What a page tells a reader to look for is written somewhere in the package."""
+    table = (ROOT / "docs" / "troubleshooting.md").read_text().split("## Messages")[1].split("\n\n")[1]
+    messages = [text for row in table.splitlines()[2:] for text in re.findall(r"`(.+?)`", row.split(" | ")[0])]
+    source = " ".join(path.read_text() for path in (ROOT / "dac").rglob("*.py"))
+    assert len(messages) > 8
+    assert [text for text in messages if text not in source] == []
+
+
 def test_fewer_steps_keep_their_order():
     """A run that is continued further in a page is continued in the test too, and reading a run changes nothing."""
     assert few(300_000) < few(600_000) < few(2_000_000)
