@@ -228,10 +228,11 @@ def describe_class(full: str, value: type) -> Item:
     for owner in reversed(sources):
         fields |= {item.name: item for item in fields_of(owner)}
         methods |= {item.name: item for item in methods_of(owner, value)}
-    arguments = ""
-    for owner in sources:
+    arguments, explained = "", ""
+    for owner in filter(in_package, value.__mro__):
         if inspect.isfunction(init := owner.__dict__.get("__init__")) and "__init__" in defined(owner):
             arguments = signature(init, method=True).removesuffix(" -> None")
+            explained = init.__doc__ or "" if owner in sources else ""
             break
     inside = [*fields.values(), *methods.values()]
     if issubclass(value, BaseException):
@@ -240,7 +241,11 @@ def describe_class(full: str, value: type) -> Item:
     text = value.__dict__.get("__doc__") or ""
     if dataclasses.is_dataclass(value) and text.startswith(f"{value.__name__}("):  # made by dataclasses
         text = ""
-    return Item(full, kind, arguments, inspect.cleandoc(text), inside=tuple(inside))
+    above = [base.__name__ for base in value.__mro__[1:] if base in documented() and in_package(base)]
+    if text:
+        more = [inspect.cleandoc(explained), f"Has all that `{'`, `'.join(above)}` has." if above else ""]
+        text = "\n\n".join([inspect.cleandoc(text), *filter(None, more)])
+    return Item(full, kind, arguments, text, inside=tuple(inside))
 
 
 def in_package(value: type) -> bool:

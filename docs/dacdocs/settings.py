@@ -60,7 +60,7 @@ def type_name(kind: Any, metadata: Mapping[str, Any]) -> str:
         return "sizes"
     if metadata.get("choices") or typing.get_args(kind):
         return "name"
-    return {float: "number", int: "whole number", bool: "yes or no"}[kind]
+    return {float: "number", int: "whole number", bool: "yes or no"}.get(kind, "text")
 
 
 def accepted(kind: Any, field: Any) -> str:
@@ -70,7 +70,7 @@ def accepted(kind: Any, field: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in (choices() if callable(choices) else choices))
     if typing.get_origin(kind) is tuple:
         return "1 to 65536 each"
-    if kind is bool:
+    if kind not in (int, float):
         return ""
     low = field.metadata.get("low", 0.0 if kind is float else -math.inf)
     high = field.metadata.get("high", math.inf)

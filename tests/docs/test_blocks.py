@@ -10,7 +10,7 @@ from dac.cli.train import _algorithm_in, add_arguments
 from dac.config import parse_text, resolve
 from tests.docs.blocks import BLOCK, PAGES, ROOT, blocks, commands, few, import_commands, run_page
 
-QUICK = {"docs/quickstart.md", "docs/own-environment.md", "docs/runs.md", "docs/tasks.md", "docs/troubleshooting.md"}
+QUICK = {"docs/quickstart.md", "docs/runs.md", "docs/tasks.md", "docs/troubleshooting.md"}
 """Pages that `make test` runs. Those of the others compile several programs each: `make test-slow` runs them."""
 ELSEWHERE = {"docs/adding.md": "tests/test_docs.py learns with it"}
 """Pages whose blocks another test runs."""
@@ -61,6 +61,15 @@ def test_every_training_command_names_settings_that_exist(path):
             algorithm = _algorithm_in(words[1:])
             settings = {name: parse_text(name, value, algorithm) for name, value in given.items()}
             assert resolve(algorithm, options.task, options.seeds, settings).members()
+
+
+def test_every_message_of_the_troubleshooting_is_a_message():
+    """What a page tells a reader to look for is written somewhere in the package."""
+    table = (ROOT / "docs" / "troubleshooting.md").read_text().split("## Messages")[1].split("\n\n")[1]
+    messages = [text for row in table.splitlines()[2:] for text in re.findall(r"`(.+?)`", row.split(" | ")[0])]
+    source = " ".join(path.read_text() for path in (ROOT / "dac").rglob("*.py"))
+    assert len(messages) > 8
+    assert [text for text in messages if text not in source] == []
 
 
 def test_fewer_steps_keep_their_order():
