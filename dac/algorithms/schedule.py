@@ -24,6 +24,7 @@ class WithSchedule(AbstractOffPolicy[WithScheduleState]):
     """An algorithm whose learning rate follows the updates it has taken; that of a bonus does not."""
 
     algorithm: AbstractOffPolicy
+    """What learns."""
     horizon: float
     """Updates after which the schedule is over; then the rate stays what it is."""
     schedule: str = choice("constant", SCHEDULES, since="0.2")

@@ -32,7 +32,9 @@ class Episodes(NamedTuple):
     """Returns and lengths of some episodes."""
 
     returns: np.ndarray
+    """Return of every episode."""
     lengths: np.ndarray
+    """Length of every episode, in environment steps."""
 
     @property
     def mean(self) -> float:

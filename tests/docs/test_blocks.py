@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-import dac
 from dac.cli.main import _Parser
 from dac.cli.train import _algorithm_in, add_arguments
 from dac.config import parse_text, resolve
@@ -32,8 +31,6 @@ RUN = [path for path in PAGES if any(block.language != "text" and block.reason i
 
 @pytest.mark.parametrize("path", [marked(path) for path in RUN if name_of(path) not in ELSEWHERE])
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
-    if not hasattr(dac, "Population") and re.search(r"(dac\.Population|dac\.evaluate|model)\b", path.read_text()):
-        pytest.skip("the model classes are on another branch")  # to be removed once they are merged
     run_page(path, tmp_path, monkeypatch)
 
 

@@ -158,6 +158,7 @@ class Watchers(AbstractWatcher):
         self.failure: CallbackError | None = None
 
     def say(self, text: str, *, warning: bool = False) -> None:
+        """Tell every watcher a line."""
         self.on_message(Message(text, warning))
 
     def on_start(self, start: Start) -> None:

@@ -18,6 +18,7 @@ from dac.training.watchers import AbstractWatcher, Evaluation, Start
 from dac.training.watchers.save_policies import check_every, is_due
 
 COLUMNS = ("member", "seed", "step", "return", "return_std", "length")
+"""Columns of the file it writes."""
 
 
 class EvaluateOn(AbstractWatcher):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 from dac.core.types import UsageError
 from dac.training.watchers import AbstractWatcher, Evaluation
 
 Whose = Literal["all", "any", "mean"]
-WHOSE = ("all", "any", "mean")
+"""Whose return has to be reached: that of all members, of any, or their mean."""
+WHOSE = get_args(Whose)
+"""The same, to be checked against."""
 
 
 class StopOnReturn(AbstractWatcher):
