@@ -9,7 +9,9 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
 import dacdocs  # noqa: E402
-from dacdocs.notebooks import NotebookParser  # noqa: E402
+from dacdocs.notebooks import to_markdown  # noqa: E402
+from docutils import nodes  # noqa: E402
+from myst_parser.parsers.sphinx_ import MystParser  # noqa: E402
 from sphinx.addnodes import pending_xref  # noqa: E402
 from sphinx.transforms.post_transforms import SphinxPostTransform  # noqa: E402
 from sphinx.util.nodes import find_pending_xref_condition, make_refnode  # noqa: E402
@@ -50,6 +52,16 @@ def expand(app, name: str, source: list[str]) -> None:
     """Put what a page takes from the code in its place, before the page is read."""
     del app, name
     source[0] = dacdocs.expand(source[0])
+
+
+class NotebookParser(MystParser):
+    """Reads a notebook as the Markdown page that it stands for."""
+
+    supported = ("notebook",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        """Parse the notebook's Markdown."""
+        super().parse(to_markdown(inputstring), document)
 
 
 class TypeLinks(SphinxPostTransform):

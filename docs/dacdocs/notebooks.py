@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from docutils import nodes
-from myst_parser.parsers.sphinx_ import MystParser
-
 
 def joined(text: str | list[str]) -> str:
     """Return a text of a notebook, which may be stored as a list of lines."""
@@ -34,13 +31,3 @@ def show(output: dict[str, Any]) -> str:
         return f"![Output of the cell above](data:image/png;base64,{''.join(joined(data['image/png']).split())})"
     text = joined(output.get("text") or data.get("text/plain", ""))
     return f"```text\n{text.rstrip()}\n```" if text.strip() and output.get("name") != "stderr" else ""
-
-
-class NotebookParser(MystParser):
-    """Reads a notebook as the Markdown page that it stands for."""
-
-    supported = ("notebook",)
-
-    def parse(self, inputstring: str, document: nodes.document) -> None:
-        """Parse the notebook's Markdown."""
-        super().parse(to_markdown(inputstring), document)
