@@ -27,13 +27,13 @@ lint: setup ## ruff and mypy
 	$(BIN)/mypy
 
 test: lint ## lint, types and tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: setup ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow
 
 test-coverage: setup ## the tests of `make test`, and which lines of dac/ they reach
-	$(BIN)/python -m pytest -n 2 --cov=dac --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=dac --cov-report=term:skip-covered
 
 bench: setup .bench-venv/.installed ## speed, as ratios: to this machine's matrix product, to SBX, to Stable-Baselines3
 	$(BIN)/python bench/update.py --members 1,4

@@ -10,7 +10,7 @@ import pytest
 from dac.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).parents[1]
-QUICK = ("dac", "ppo")
+QUICK = ("dac",)
 
 
 @pytest.mark.parametrize(

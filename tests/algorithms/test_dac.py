@@ -142,7 +142,7 @@ def reference_update(algorithm, state, batch, key, action_q):
         model = getattr(state, name).model
         rate = algorithm.ratio_rate if name == "ratio" else 1.0
         adam = optax.adam(rate * algorithm.learning_rate)
-        updates, _ = adam.update(jax.jit(jax.grad(loss))(model), adam.init(model), model)
+        updates, _ = adam.update(jax.grad(loss)(model), adam.init(model), model)
         new[name] = optax.apply_updates(model, updates)
     target = jax.tree.map(lambda t, v: 0.995 * t + 0.005 * v, state.value_target, new["value"])
     return new, target

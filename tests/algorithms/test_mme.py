@@ -144,6 +144,7 @@ def test_dac_at_alpha_one_has_the_same_weights(x64, weight):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_learns_a_probe_with_a_known_answer(tmp_path):
     run = dac.train("de-mme", "target", seeds=range(3), out=tmp_path / "run", value_entropy=-0.1)
     assert (run.metrics["return"][-1] > -0.02).all()

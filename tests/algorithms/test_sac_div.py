@@ -95,7 +95,7 @@ def reference_update(algorithm, scale, state, batch, key):
     for name, loss in losses.items():
         model = getattr(state, name).model
         adam = optax.adam(algorithm.learning_rate)
-        updates, _ = adam.update(jax.jit(jax.grad(loss))(model), adam.init(model), model)
+        updates, _ = adam.update(jax.grad(loss)(model), adam.init(model), model)
         new[name] = optax.apply_updates(model, updates)
     r_pi = np.array([ratio_of(state.ratio.model, i, drawn[i][0]) for i in n])
     r_q = np.array([ratio_of(state.ratio.model, i, batch.action[i]) for i in n])

@@ -557,13 +557,13 @@ def test_the_published_report_is_built_from_the_raw_data():
     assert published("maze", "SAC") is None
 
 
-def test_a_hundredth_of_the_maze(tmp_path, capsys, monkeypatch):
-    """`dac reproduce fig1-maze --scale 0.01`: every artefact, from nothing."""
+def test_a_part_of_the_maze(tmp_path, capsys, monkeypatch):
+    """`dac reproduce fig1-maze --scale 0.004`: every artefact, from nothing."""
     shrink_maze(monkeypatch)
-    arguments = ["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path)]
+    arguments = ["reproduce", "fig1-maze", "--scale", "0.004", "--out", str(tmp_path)]
     assert main([*arguments, "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "0 of 12 members are finished; 36,000 agent-steps to go, about" in shown
+    assert "0 of 12 members are finished; 24,000 agent-steps to go, about" in shown
     assert "DAC 0.5, SAC on maze" in shown
     assert not any(tmp_path.iterdir())
     assert main(arguments) == 0
@@ -592,5 +592,5 @@ def test_a_hundredth_of_the_maze(tmp_path, capsys, monkeypatch):
     assert "SAC on maze: nothing yet" in page
     assert escape(shlex.join(["dac", *arguments[:2], "--out", str(drawn.parent)])) in page
     assert "--draw</code>" in page  # who copies the command does not start to train
-    assert main(["reproduce", "fig1-maze", "--scale", "0.01", "--out", str(tmp_path / "b"), "--from", "nowhere"]) == 2
+    assert main(["reproduce", "fig1-maze", "--scale", "0.004", "--out", str(tmp_path / "b"), "--from", "nowhere"]) == 2
     assert "no such folder: nowhere" in capsys.readouterr().err

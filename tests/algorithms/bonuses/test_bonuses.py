@@ -411,7 +411,7 @@ def reference_update(algorithm, state, batch, key):
     for name, loss in {"policy": policy_loss, "value": value_loss, "critics": critics_loss}.items():
         model = getattr(state, name).model
         adam = optax.adam(algorithm.learning_rate)
-        updates, _ = adam.update(jax.jit(jax.grad(loss))(model), adam.init(model), model)
+        updates, _ = adam.update(jax.grad(loss)(model), adam.init(model), model)
         new[name] = optax.apply_updates(model, updates)
     target = jax.tree.map(lambda t, v: 0.98 * t + 0.02 * v, state.value_target, new["value"])
     return new, target
