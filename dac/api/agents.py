@@ -25,7 +25,7 @@ from dac.core.population import Member, each_member, pick, stack_algorithms, sta
 from dac.core.types import UsageError
 from dac.envs.spaces import Spaces
 from dac.rundir.lock import Lock
-from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
+from dac.rundir.names import ASIDE, CONFIG, METRICS, POLICY, SAVED, SUMMARY
 from dac.rundir.reading import RunDirectory
 from dac.rundir.weights import load_tree, save_tree
 from dac.rundir.writing import Recorder, check_new, make_directory
@@ -135,7 +135,8 @@ class Agents:
         enable_compilation_cache()
         directory = self._out or _temporary_directory(self)
         session = Session(config, directory, saves=self._out is not None)
-        weakref.finalize(self, session.close).atexit = False
+        closing = weakref.finalize(self, session.close)
+        closing.atexit = False
         # watchers may ask this object already
         before, self.config, self._session = self.config, session.config, session
         try:
@@ -143,6 +144,7 @@ class Agents:
         finally:
             if not session.begun:
                 self.config, self._session = before, None
+                closing()
 
     def policies(self) -> PyTree:
         """The policies of all members as they are now, stacked."""
@@ -286,9 +288,6 @@ def _check_target(path: Path, algorithm: str) -> None:
         raise UsageError(f"{path} holds a run of {found}, not of {algorithm}; save under another name")
 
 
-OURS = (CONFIG, METRICS, SUMMARY, POLICY, VISITS)
-
-
 def _pieces(folder: Path) -> list[Path]:
     """The files of checkpoints in a run directory."""
     patterns = ("step-*.json", "state-*.safetensors", "ring-*.safetensors")
@@ -297,7 +296,7 @@ def _pieces(folder: Path) -> list[Path]:
 
 def _clear(path: Path) -> None:
     """Remove the files of a run and nothing else; its configuration goes last, which makes it a run."""
-    for old in [*_pieces(path), *(path / name for name in reversed(OURS))]:
+    for old in [*_pieces(path), *(path / name for name in (*ASIDE, *reversed(SAVED)))]:
         old.unlink(missing_ok=True)
 
 
@@ -307,6 +306,6 @@ def _move_run(source: Path, target: Path, move: Any) -> None:
         (target / FOLDER).mkdir(exist_ok=True)
         for piece in sorted(pieces, key=lambda piece: piece.suffix == ".json"):  # manifests last
             move(piece, target / FOLDER / piece.name)
-    for name in reversed(OURS):
+    for name in reversed(SAVED):
         if (source / name).is_file():
             move(source / name, target / name)

@@ -32,10 +32,15 @@ class NamedTask:
     def called(cls, name: str, env: Environment | None) -> NamedTask:
         """Return the task of a saved run; `env` stands for its environment if it is given."""
         found = cls(name if env is None else env)
-        if env is not None:
+        if env is not None and found.name != name:
+            if not name.startswith("python:"):
+                raise UsageError(
+                    f"the run is of {name}, and its name decides the environment; `env=` stands for an environment "
+                    "that was given as a function or an object"
+                )
             found._factory = found._factory or find_task(found.name).single
             found.name = name
-            found.restore()
+        found.restore()
         return found
 
     def restore(self) -> None:

@@ -14,7 +14,7 @@ Callbacks and loggers add files of their own:
 best.safetensors      each member's policy at its best evaluation, with best.json (`SaveBest`)
 policies/             policies of chosen steps (`SavePolicies`)
 evaluations-TASK.csv  evaluations on another task (`EvaluateOn`)
-tensorboard/ wandb/ trackio/    what those loggers write
+tensorboard/ wandb/   what those loggers write, with wandb.json and trackio.json, which name the run they log to
 """
 
 import re
@@ -28,6 +28,10 @@ VISITS = "visits.npz"
 PROGRESS = "progress.json"
 BEST_POLICY = "best.safetensors"
 POLICIES = "policies"
+SAVED = (CONFIG, METRICS, SUMMARY, POLICY, VISITS)
+"""The files that are a run, beside its checkpoints."""
+ASIDE = (PROGRESS, TRACEBACK, BEST_POLICY, "best.json", "wandb.json", "trackio.json")
+"""Files that say something of a run in the same directory, and nothing of another one that takes its place."""
 
 
 def evaluations_file(task: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import hashlib
@@ -151,8 +152,7 @@ class Recorder:
         try:
             if path.exists():
                 os.truncate(path, 0 if notes is None else notes["metrics"]["bytes"])
-            for name in (SUMMARY, TRACEBACK):
-                (self.directory / name).unlink(missing_ok=True)
+            self._remove_end()
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         if notes is not None:
@@ -170,7 +170,12 @@ class Recorder:
         path = self.directory / METRICS
         if (path.stat().st_size if path.exists() else 0) != self._size:
             raise UsageError(f"{path} was changed by another process; load the run again to go on from there")
-        (self.directory / SUMMARY).unlink(missing_ok=True)
+        self._remove_end()
+
+    def _remove_end(self) -> None:
+        """Remove what says how the run ended, since it goes on."""
+        for name in (SUMMARY, TRACEBACK):
+            (self.directory / name).unlink(missing_ok=True)
 
     def copy_to(self, directory: Path) -> Recorder:
         """Write the rows so far into another directory, and return the recorder that goes on there."""
@@ -185,13 +190,9 @@ class Recorder:
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append the rows of an evaluation to metrics.csv, one per member."""
-        self.last = np.array([row["return"] for row in rows], float)
-        self.best = np.fmax(self.best, self.last)
-        self.last_step = int(rows[0]["step"])
-        text = io.StringIO()
-        writer = csv.DictWriter(text, fieldnames=self._columns or list(rows[0]), lineterminator="\n")
+        text, columns = io.StringIO(), self._columns or list(rows[0])
+        writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
         if self._columns is None:
-            self._columns = list(rows[0])
             writer.writeheader()
         writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
         path, content = self.directory / METRICS, text.getvalue().encode()
@@ -199,8 +200,13 @@ class Recorder:
             with open(path, "ab") as file:
                 file.write(content)
         except OSError as error:
+            with contextlib.suppress(OSError):  # a part of it may have been written
+                os.truncate(path, self._size)
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         self._count(content)
+        self._columns, self.last_step = columns, int(rows[0]["step"])
+        self.last = np.array([row["return"] for row in rows], float)
+        self.best = np.fmax(self.best, self.last)
 
     def keep_visits(self, step: int, visits: np.ndarray) -> None:
         """Keep the visit counts of chosen steps, and of the last one, for visits.npz."""

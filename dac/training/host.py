@@ -274,7 +274,8 @@ class HostLoop(AbstractLoop):
 
     def _check_observations(self, obs: np.ndarray) -> None:
         for index in np.flatnonzero(~np.isfinite(obs).all(axis=(1, 2))):
-            self.health.freeze(int(index), 0, "the first observation must be finite")
+            step = self.step * self.schedule.envs
+            self.health.freeze(int(index), step, "the first observation must be finite")
 
     def _fill_ring(self, rows: Iterable[tuple[int, np.ndarray]]) -> None:
         ring = np.zeros((len(self.members), self.capacity, row_size(self.spec)), float_dtype())
@@ -324,6 +325,8 @@ class HostLoop(AbstractLoop):
             self.envs.restore(saved["envs"])
         else:  # the transition that was under way is complete; what follows is a new episode
             self._obs = self._reset(step)
+            self._check_observations(self._obs)
+            np.nan_to_num(self._obs, copy=False, posinf=0, neginf=0)
             self._packed[..., row_size(self.spec) :] = self._obs
         if self._visits is not None:
             self._visits.restore(saved["visits"])
@@ -347,7 +350,11 @@ class HostLoop(AbstractLoop):
 
     def evaluate_moments(self, moments: Sequence[Moment], episodes: int) -> list[Evaluation]:
         envs = self._evaluation_envs.of_size(len(moments) * len(self.members) * episodes)
-        return evaluate_on_host(envs, moments, self.members, episodes, self._eval_limit)
+        try:
+            return evaluate_on_host(envs, moments, self.members, episodes, self._eval_limit)
+        except BaseException:
+            self._evaluation_envs.close()  # worker processes may be gone
+            raise
 
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)

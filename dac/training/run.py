@@ -24,7 +24,7 @@ from dac.core.types import EnvSpec, UsageError
 from dac.envs.host import EnvironmentFailure, usable_cores
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
-from dac.rundir.names import CONFIG
+from dac.rundir.names import CONFIG, PROGRESS
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resume_command, take_next_free
 from dac.tasks import find_task
@@ -145,11 +145,13 @@ def all_watchers(config: RunConfig, watchers: Sequence[Watcher]) -> list[Abstrac
 
 @contextlib.contextmanager
 def _emptied(directory: Path):
-    """Remove a directory that an error left empty: what cannot run leaves nothing behind."""
+    """Remove a directory that an error left without a run: what cannot run leaves nothing behind."""
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # it holds something
+        with contextlib.suppress(OSError):  # it holds something else
+            if not (directory / CONFIG).exists():
+                (directory / PROGRESS).unlink(missing_ok=True)
             directory.rmdir()
         raise
 
@@ -224,7 +226,7 @@ class Session:
             if not self.begun and directory != resume_from and (directory / CONFIG).exists():
                 raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
             self.watchers = Watchers([MetricsFile(self.recorder), ProgressFile(directory), *watchers])
-            self.loop.stopping, self.stop_reason = False, None
+            self.loop.stopping, self.stop_reason, self.evaluations_fail = False, None, False
             start = Start(self.config, directory, self.loop.members, self.watchers.say)
             with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
                 for line in (self.memory, *self._describe_dataset(), *self.loop.notes):
@@ -250,6 +252,8 @@ class Session:
 
         The replay buffer may have to grow. It at least doubles then: every size is a program of its own to compile.
         """
+        if self.broken is not None:
+            raise UsageError(self.broken)
         loop, schedule = self.loop, config.schedule()
         capacity, on_host = loop.capacity, loop.host_replay
         if schedule.capacity > capacity:
@@ -259,12 +263,17 @@ class Session:
         if capacity > loop.capacity:
             place = place_of(config, loop.spec, self.offline, schedule)
             self.memory, on_host = describe_replay(place, len(loop.members), schedule, loop.spec), place == "host"
+            self.clock.forget_programs()
         loop.extend(config.make_algorithm(), config.members(), schedule, host_replay=on_host)
         self.config = self.recorder.config = config
         self.started = time.perf_counter()
 
     def save(self, directory: Path) -> None:
         """Write the run as it is now into another directory, with a checkpoint, so that it can go on from there."""
+        if self.waiting:  # a checkpoint behind them would be without their rows
+            raise UsageError(
+                f"an evaluation of step {self.waiting[0][1][0]['step']:,} failed and is still to be made: learn on"
+            )
         make_directory(directory)
         recorder, saved = self.recorder, self.checkpointer
         if directory != recorder.directory:
@@ -527,7 +536,7 @@ class Session:
                 more = f"; its traceback is in {self.recorder.write_traceback(failure.__cause__)}"
             if not self.evaluations_fail:
                 self._run_episodes()
-            elif self.waiting[0][0].step == self.loop.step:
+            elif self.waiting and self.waiting[0][0].step == self.loop.step:
                 self.waiting.clear()  # it is made when the run resumes; earlier ones need the checkpoint before them
         if not self.waiting:
             with contextlib.suppress(UsageError):
@@ -572,8 +581,12 @@ class Speedometer:
         self.rate: float | None = None
         self.seconds, self.stepping = 0.0, 0.0
         """Time without compilation, and what of it went into stepping environments."""
-        self._seen: set[tuple[int, bool]] = set()
+        self._seen: set[tuple[int, bool, bool]] = set()
         self._steps = 0
+
+    def forget_programs(self) -> None:
+        """Expect that what comes next has to be compiled."""
+        self._seen.clear()
 
     def measure(self, loop: AbstractLoop, advance: Callable[[], None]) -> None:
         before, learning = loop.step, loop.step >= loop.schedule.first_update
@@ -582,7 +595,7 @@ class Speedometer:
         advance()
         loop.wait()
         seconds = time.perf_counter() - start
-        program = (loop.step - before, learning)
+        program = (loop.step - before, learning, loop.health.mask is None)
         if program in self._seen and learning:  # the first call of each program compiles it
             self._steps += loop.step - before
             self.seconds += seconds

@@ -156,7 +156,7 @@ def test_an_exception_at_the_end_or_the_start(plain, tmp_path):
         CallbackError, match=r"EvaluateOn failed in on_start .maze has observations and actions of sizes"
     ):
         train(tmp_path / "start", EvaluateOn("maze"))
-    assert not (tmp_path / "start" / "config.toml").exists()
+    assert not (tmp_path / "start").exists()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class TensorBoard(AbstractLogger):
         self._group_folders = [folder / _name(group.name) for group in groups]
         self._writers: dict[Path, Any] = {}
         self._restored: int | None = None
-        self._described: set[Path] = set()
+        self._bands: dict[Path, set[str]] = {}
 
     def restore(self, step: int) -> None:
         self._restored = step
@@ -50,10 +50,13 @@ class TensorBoard(AbstractLogger):
                     self._put(folder, part, 0)
             self._put(folder, _scalars(values), record.step)
         for folder, spreads in zip(self._group_folders, record.groups, strict=True):
-            if folder not in self._described:
-                self._described.add(folder)
-                self._put(folder, summary.custom_scalars({"mean and 95% interval": {n: _band(n) for n in spreads}}), 0)
+            bands = {name for name, spread in spreads.items() if spread.low is not None}
+            if folder not in self._bands:
                 self._put(folder, summary.text("settings", "```\n" + self._start.config.to_toml() + "```"), 0)
+            if not bands <= self._bands.setdefault(folder, set()):  # before the first update there are few
+                self._bands[folder] |= bands
+                layout = {name: _band(name) for name in spreads if name in self._bands[folder]}
+                self._put(folder, summary.custom_scalars({"mean and 95% interval": layout}), 0)
             values = {name: spread.mean for name, spread in spreads.items()}
             for name, spread in spreads.items():
                 if spread.low is not None and spread.high is not None:

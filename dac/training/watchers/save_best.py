@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dac.core.trees import name_leaves
+from dac.core.types import UsageError
 from dac.rundir.files import write_atomically
 from dac.rundir.names import BEST_POLICY
 from dac.rundir.weights import read_arrays, save_arrays
@@ -32,13 +33,14 @@ class SaveBest(AbstractWatcher):
         self._changed = False
 
     def on_restore(self, step: int) -> None:
-        """Go on with what was saved; without it, or if it does not fit, begin anew."""
-        with contextlib.suppress(Exception):
+        """Go on with what was saved, but for members whose best is of a later step; without it, begin anew."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UsageError):  # missing or damaged
             notes = json.loads(self._file.with_suffix(".json").read_bytes())
             arrays = read_arrays(self._file)
-            if len(notes["returns"]) == len(self._returns):
-                self._returns = [float(value) for value in notes["returns"]]
-                self._steps, self._arrays = [int(value) for value in notes["steps"]], arrays
+            found = list(zip(notes["returns"], notes["steps"], strict=True))
+            if len(found) == len(self._returns):
+                self._returns = [-np.inf if value is None or at > step else float(value) for value, at in found]
+                self._steps, self._arrays = [int(at) for _, at in found], arrays
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         better = [i for i in evaluation.healthy() if evaluation.rows[i]["return"] > self._returns[i]]
