@@ -69,7 +69,7 @@ def test_an_algorithm_from_outside_has_a_class_too(monkeypatch):
     [
         (dac.TD3, "target", 150),
         (dac.DAC, "gym:Pendulum-v1", 60),
-        (dac.TD3, "Hopper", 150),
+        pytest.param(dac.TD3, "Hopper", 150, marks=pytest.mark.slow),
     ],
 )
 def test_learning_in_parts_is_the_same_to_the_bit(make, task, capacity):

@@ -60,10 +60,8 @@ def test_every_parameter_learns(settings):
     assert all((np.asarray(leaf) != 0).any() for leaf in names.values())
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"norm": "layer", "activation": "silu"}, pytest.param({"network": "residual"}, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"norm": "layer", "activation": "silu"}, {"network": "residual"}])
 def test_dac_learns_a_probe_with_other_networks(settings):
     """See s, act s/2: all three seeds reach almost 0."""
     agent = DAC(beta=0.01, hidden=(16, 16), batch_size=64, learning_rate=3e-3, **settings)

@@ -116,6 +116,7 @@ def test_several_environments_per_member_fill_the_ring_in_order():
     np.testing.assert_array_equal(ring[0:57, -2:], ring[3:60, :2])
 
 
+@pytest.mark.slow
 def test_sac_runs_in_the_same_loop():
     loop = DeviceLoop(SAC(hidden=(8, 8), batch_size=16), FourRoomMaze(), grid([0, 1], {"beta": [0.5, 1]}), schedule())
     loop.advance(150)

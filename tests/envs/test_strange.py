@@ -92,7 +92,7 @@ class Slow(strange.Plain):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("cores", "hints"), [(2, 1), (1, 0)])
+@pytest.mark.parametrize(("cores", "hints"), [(2, 1), pytest.param(1, 0, marks=pytest.mark.slow)])
 def test_slow_environments_are_noticed_once(cores, hints, tmp_path, monkeypatch):
     monkeypatch.setattr("dac.training.run.SLOW_AFTER", 0.1)
     monkeypatch.setattr("dac.training.run.usable_cores", lambda: cores)

@@ -143,6 +143,7 @@ def test_a_budget_that_ends_in_the_middle(tmp_path, scale):
     assert (once / "metrics.csv").read_bytes() == (second.directory / "metrics.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_side_by_side_they_stop_together(tmp_path, monkeypatch):
     """At the end of the budget each of two processes is asked to save and end; nothing more is begun."""
     long = SMALL | {"steps": 100_000, "checkpoint_every": 1000, "eval_every": 1000}

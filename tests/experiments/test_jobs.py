@@ -97,6 +97,7 @@ def test_the_share_of_a_gpu_is_what_the_user_says(monkeypatch):
         assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.2"
 
 
+@pytest.mark.slow
 def test_nothing_stays_set_when_all_have_ended(tmp_path):
     """The next population of this process may use the whole memory again."""
     before = dict(os.environ)

@@ -232,6 +232,7 @@ def test_a_run_gets_longer_only_where_that_is_cheaper(tmp_path):
     assert (plan.found, plan.wanted) == (0, 6)
 
 
+@pytest.mark.slow
 def test_members_finished_elsewhere_count_as_finished(tmp_path):
     """Though the run that goes on for the others holds them too."""
     elsewhere, store = tmp_path / "elsewhere", tmp_path / "store"

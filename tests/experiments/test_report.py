@@ -200,6 +200,7 @@ def test_methods_are_compared_with_as_many_environments(tmp_path):
     assert "target: SAC with 2 environments per member, not 1" in page
 
 
+@pytest.mark.slow
 def test_a_method_that_asks_for_another_number_of_environments_has_no_say(tmp_path):
     """Nor has what was hardly begun: a finished run with any number is better than that."""
     wide = Method("wide", "dac", SMALL | {"alpha": 1.0, "envs": 2})
@@ -362,6 +363,7 @@ def test_the_small_picture_is_of_the_means():
     assert thumbnail([Line("a", 0, steps[:1], np.full((1, 2), np.nan))]).count("<path") == 1
 
 
+@pytest.mark.slow
 def test_films_are_shown_once_and_long_ones_are_linked_from_the_page(tmp_path, monkeypatch):
     runs = tmp_path / "my runs"
     dac.train("sac", "target", out=runs / "short", **SMALL)
@@ -457,6 +459,7 @@ def test_frozen_members_are_named(tmp_path):
     assert "no longer finite and frozen, seed 1 from step 60" in page
 
 
+@pytest.mark.slow
 def test_visits_after_the_steps_that_were_asked_for_do_not_count(tmp_path):
     settings = dict(METHODS[0].settings) | {"steps": 400, "eval_every": 200}
     run = dac.train("dac", "maze", seeds=[0, 1], out=tmp_path, **settings)
@@ -557,6 +560,7 @@ def test_the_published_report_is_built_from_the_raw_data():
     assert published("maze", "SAC") is None
 
 
+@pytest.mark.slow
 def test_a_part_of_the_maze(tmp_path, capsys, monkeypatch):
     """`dac reproduce fig1-maze --scale 0.004`: every artefact, from nothing."""
     shrink_maze(monkeypatch)

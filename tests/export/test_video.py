@@ -26,7 +26,7 @@ def decode(path, width, height):
     return np.frombuffer(data, np.uint8).reshape(-1, height, width, 3)
 
 
-@pytest.mark.parametrize("task", ["maze", "SparseHopper"])
+@pytest.mark.parametrize("task", [pytest.param("maze", marks=pytest.mark.slow), "SparseHopper"])
 def test_a_film_has_every_frame(task, tmp_path, capsys):
     if task != "maze" and not can_draw():
         pytest.skip("no OpenGL here")

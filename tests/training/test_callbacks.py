@@ -255,6 +255,7 @@ def test_the_best_policies_are_kept_when_a_run_goes_on(plain, tmp_path):
     check_kept(run)
 
 
+@pytest.mark.slow
 def test_evaluations_on_a_gymnasium_task_go_on_in_their_file(tmp_path):
     """The task of the run itself, made by a function; a run that was stopped writes no row twice."""
     settings = TINY | {"seeds": [0, 1], "steps": 100, "eval_every": 50, "checkpoint_every": 50}

@@ -26,7 +26,7 @@ def schedule(steps, **changes):
     return Schedule(**(values | changes))
 
 
-@pytest.mark.parametrize("algorithm", [DAC, SAC])
+@pytest.mark.parametrize("algorithm", [DAC, pytest.param(SAC, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("terminates", [False, True])
 def test_a_time_out_bootstraps_and_a_termination_does_not(algorithm, terminates):
     """Reward 1 per step, gamma 1/2, episodes of 2 steps that look alike. Ended by time-out, every state is worth

@@ -186,6 +186,7 @@ def test_what_is_learnt_comes_from_the_dataset(tmp_path):
     assert (config.random_steps, config.update_after) == (0, 1)
 
 
+@pytest.mark.slow
 def test_dac_explores_away_from_what_the_dataset_holds(tmp_path):
     """Its actions are all positive, and nothing is rewarded: the mixture's entropy asks for negative ones."""
     name = targets("target/positive-v0", lambda s, a: 0 * s, low=0.0)

@@ -193,6 +193,7 @@ def test_a_broken_run_directory_is_one_line(tmp_path, capsys, monkeypatch, chang
     assert re.search(message, error)
 
 
+@pytest.mark.slow
 def test_evaluations_that_wait_for_each_other_are_the_same(tmp_path, monkeypatch):
     """Three evaluations at a time, as on an accelerator: the same rows, also killed and resumed, also at the end."""
     settings = TINY | {"steps": 160, "eval_every": 20, "checkpoint_every": 100, "eval_episodes": 2}
@@ -405,6 +406,7 @@ def test_a_full_file_system(tmp_path):
     assert not list((kept / "checkpoint").iterdir())
 
 
+@pytest.mark.slow
 def test_a_directory_that_becomes_read_only(tmp_path):
     """The file system turns read-only after the first checkpoint: one line, exit code 2; later the run goes on."""
     folder = tmp_path / "run"
@@ -445,7 +447,7 @@ def break_member(loop, index):
     loop.replace_states(jax.tree.map(poison, loop.states))
 
 
-@pytest.mark.parametrize("kind", ["device", "host"])
+@pytest.mark.parametrize("kind", ["device", pytest.param("host", marks=pytest.mark.slow)])
 def test_a_frozen_member_keeps_its_last_good_state(kind):
     import jax
 

@@ -2,7 +2,8 @@
 
 `return/mean`, `return/low` and `return/high` are of the group, `return/seed 3` of a member; where hyperparameters vary,
 their values come between: `return/alpha 0.5/mean`. These services cannot take a row back. Rows that a resumed run makes
-again are equal to those that were sent, so they are not sent twice: a small file remembers the last one.
+again are not sent twice: a small file remembers the last one. They are equal to those that were sent, but for
+environments that cannot be saved, of which metrics.csv has the newer rows.
 """
 
 from __future__ import annotations

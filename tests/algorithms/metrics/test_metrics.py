@@ -39,7 +39,7 @@ def test_exploration_is_the_mean_distance_per_entry():
     assert float(exploration(Straying(), batch([0.0, 0.0]), KEY)) == pytest.approx(0.125)
 
 
-@pytest.mark.parametrize("algorithm", ["dac", "rnd"])
+@pytest.mark.parametrize("algorithm", ["dac", pytest.param("rnd", marks=pytest.mark.slow)])
 def test_metrics_are_columns_and_training_does_not_notice(tmp_path, algorithm):
     plain = dac.train(algorithm, "target", out=tmp_path / "plain", **SMALL)
     measured = dac.train(algorithm, "target", out=tmp_path / "measured", metrics=list(METRICS), **SMALL)

@@ -59,7 +59,7 @@ def constant_states(value, count=20_000):
     return jnp.full((count, 1), value)
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_both_modes_have_their_mass(size):
     """Each within 10% of itself, that is the smaller one within 0.03. Some samples fall between the two."""
     at = jnp.concatenate([constant_states(-0.5), constant_states(0.5)])
