@@ -1,6 +1,6 @@
 """Is one checkout slower than another? The same bench of both, in turns: what else the machine does falls on both.
 
-python bench/turns.py OTHER_CHECKOUT [--rounds 4] update.py --members 1 --algorithm sac
+python bench/turns.py [--rounds 4] OTHER_CHECKOUT update.py --members 1 --algorithm sac
 
 Every figure that the bench reports is printed as the ratio of this checkout to the other one, the median over rounds.
 """
