@@ -170,8 +170,9 @@ def test_alpha_zero_is_actor_critic_without_entropy_of_the_policy():
     algorithm = DAC(alpha=0.0, hidden=(8, 8))
     state = algorithm.init(jax.random.key(0), SPEC)
     other_ratio = dataclasses.replace(state, ratio=DAC(hidden=(8, 8)).init(jax.random.key(1), SPEC).ratio)
-    one = algorithm.update(state, make_batch(), jax.random.key(2))[0]
-    two = algorithm.update(other_ratio, make_batch(), jax.random.key(2))[0]
+    update = jax.jit(algorithm.update)
+    one = update(state, make_batch(), jax.random.key(2))[0]
+    two = update(other_ratio, make_batch(), jax.random.key(2))[0]
     for a, b in zip(leaves(one.policy), leaves(two.policy), strict=True):
         np.testing.assert_array_equal(a, b)
     assert all(np.isfinite(leaf).all() for leaf in leaves(one))

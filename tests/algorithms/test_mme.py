@@ -151,6 +151,7 @@ def test_it_learns_a_probe_with_a_known_answer(tmp_path):
     assert (run.metrics["return"][0] < -0.02).any()
 
 
+@pytest.mark.slow
 def test_one_population_holds_every_weight(tmp_path):
     """Rewards for entropy, none, and rewards for its lack, in one program."""
     settings = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "random_steps": 30, "steps": 150}

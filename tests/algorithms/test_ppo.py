@@ -463,6 +463,7 @@ def test_device_loop_and_host_loop_learn_the_same(envs):
     host.close()
 
 
+@pytest.mark.slow
 def test_a_member_is_the_same_alone_and_among_others(x64):
     ppo = PPO(rollout=32, minibatches=2, epochs=2, hidden=(4,))
     members = grid([0, 5], {"clip": [0.1, 0.3], "learning_rate": [1e-2]})

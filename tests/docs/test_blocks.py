@@ -9,7 +9,7 @@ from dac.cli.train import _algorithm_in, add_arguments
 from dac.config import parse_text, resolve
 from tests.docs.blocks import BLOCK, PAGES, ROOT, blocks, commands, few, import_commands, run_page
 
-QUICK = {"docs/quickstart.md", "docs/runs.md", "docs/tasks.md", "docs/troubleshooting.md"}
+QUICK = {"docs/quickstart.md", "docs/tasks.md", "docs/troubleshooting.md"}
 """Pages that `make test` runs. Those of the others compile several programs each: `make test-slow` runs them."""
 ELSEWHERE = {"docs/adding.md": "tests/test_docs.py learns with it"}
 """Pages whose blocks another test runs."""

@@ -185,6 +185,7 @@ def test_nothing_fits(tmp_path, monkeypatch, capsys):
     assert error == ""
 
 
+@pytest.mark.slow
 def test_the_command_does_what_fits(tmp_path, monkeypatch, capsys):
     """Five populations of a hundredth of the maze; the estimates say that the two of RND and MaxEnt(State) fit."""
 

@@ -220,6 +220,7 @@ def test_a_finished_run_without_checkpoints_is_not_made_again(tmp_path):
     assert not job.resume
 
 
+@pytest.mark.slow
 def test_a_run_gets_longer_only_where_that_is_cheaper(tmp_path):
     """One of four clips is wanted for longer: a new run of its own is less work than all four."""
     clips = [method(f"clip {clip}", alpha=0.5, clip=clip) for clip in (1.0, 2.0, 3.0, 4.0)]

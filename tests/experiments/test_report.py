@@ -182,6 +182,7 @@ def test_more_environments_are_the_same_line_and_are_named(tmp_path):
     np.testing.assert_array_equal(found.values["return"].T, [two[0], two[1], one[1]])
 
 
+@pytest.mark.slow
 def test_methods_are_compared_with_as_many_environments(tmp_path):
     """The first was run with one and with two environments, the second with two: two for both, and the page says so."""
     for index, (name, envs) in enumerate((("one", 1), ("two", 2), ("two", 2))):
@@ -218,6 +219,7 @@ def test_a_method_that_asks_for_another_number_of_environments_has_no_say(tmp_pa
     assert report._other_envs("target", [ours, theirs]) == "target: wide with 1 environment per member, not 2"
 
 
+@pytest.mark.slow
 def test_of_two_equal_runs_the_one_with_more_evaluations_counts(tmp_path):
     """Its maximum is over as many as were asked for. That another one is longer is of no use."""
     for name, every, steps in (("a", 20, 60), ("b", 10, 60), ("c", 30, 60), ("d", 30, 120)):

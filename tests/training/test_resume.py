@@ -392,6 +392,7 @@ def in_own_mounts(script, folder, *arguments):
     return subprocess.run(everything, capture_output=True, text=True, env=environment, timeout=600)
 
 
+@pytest.mark.slow
 def test_a_full_file_system(tmp_path):
     """128 kB are enough for the record and the policies, not for a checkpoint: training ends and says so."""
     folder, kept = tmp_path / "small", tmp_path / "kept"
@@ -534,6 +535,7 @@ def test_warnings_name_what_looks_wrong():
     assert "Q explodes (q_mean -2e+06)" in found[0, "q_mean"]
 
 
+@pytest.mark.slow
 def test_the_summary_is_valid_json_whatever_happened(tmp_path):
     run = dac.train("sac", "target", out=tmp_path / "run", **TINY | {"steps": 100, "eval_every": 50})
     summary = json.loads((run.directory / "summary.json").read_text())

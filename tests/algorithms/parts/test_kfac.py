@@ -246,6 +246,7 @@ assert max(errors) < 1e-2, errors
 """
 
 
+@pytest.mark.slow
 def test_many_inverses_and_density_fits_at_once_come_back():
     """Members times layers times threads: where LAPACK's Cholesky, called so, waits for ever. See `kfac.inverse`."""
     subprocess.run([sys.executable, "-c", STRESS], check=True, timeout=300)
