@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-coverage lint bench soak docs lock clean
+.PHONY: help setup demo test test-slow test-peers test-coverage lint bench soak docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
@@ -31,6 +31,14 @@ test: lint ## lint, types and tests
 
 test-slow: setup ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow
+
+test-peers: .peers-venv/.installed ## compared with other libraries themselves, in an environment of their own
+	DAC_PEERS=1 .peers-venv/bin/python -m pytest tests/peers
+
+.peers-venv/.installed: tests/peers/requirements.txt pyproject.toml
+	$(PYTHON) -m venv .peers-venv
+	.peers-venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/peers/requirements.txt --editable .
+	@touch $@
 
 test-coverage: setup ## the tests of `make test`, and which lines of dac/ they reach
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=dac --cov-report=term:skip-covered
@@ -66,4 +74,4 @@ lock: ## write requirements.lock anew from the ranges in pyproject.toml
 	rm -rf .lock-venv
 
 clean: ## remove everything that was generated
-	rm -rf $(VENV) .bench-venv .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site soak
+	rm -rf $(VENV) .bench-venv .peers-venv .jax-cache .mypy_cache .ruff_cache .pytest_cache demo runs site soak
