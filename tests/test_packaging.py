@@ -60,12 +60,13 @@ def test_an_index_would_take_both(built):
 
 
 def test_every_extra_that_is_asked_for_exists():
-    """`missing_extra("video", ...)` tells a user to install something."""
+    """`needs_extra("video", ...)` and `missing_extra("video", ...)` tell a user to install something."""
     asked = {
         node.args[0].value
         for path in (ROOT / "dac").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "missing_extra"
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("needs_extra", "missing_extra")
+        if isinstance(node.args[0], ast.Constant)
     }
     assert "video" in asked
     assert asked <= set(PROJECT["optional-dependencies"])

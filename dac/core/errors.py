@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class UsageError(ValueError):
     """The caller asked for something that does not exist or cannot be; the message is one line.
@@ -13,3 +16,19 @@ class UsageError(ValueError):
 def missing_extra(extra: str, what: str) -> UsageError:
     """Return the error that names the extra of this package without which something cannot be done."""
     return UsageError(f"{what} needs the extra {extra!r}: pip install 'diversity-actor-critic[{extra}]'")
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Import what an extra brings inside of this, and an import that fails is one line that names the extra.
+
+    A library that is there and cannot be imported, because something that it needs is missing or does not fit, is
+    said to be so: installing the extra again may mend that, but one has to know.
+    """
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise missing_extra(extra, what) from None
+    except ImportError as error:
+        why = " ".join(str(error).split())[:200]
+        raise UsageError(f"{missing_extra(extra, what)} (it is there, but cannot be imported: {why})") from error

@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from dac._version import __version__
 from dac.api import Run
+from dac.core.errors import needs_extra
 from dac.core.keys import RESET, env_seed
 from dac.core.types import EnvSpec, Transition, UsageError, row_size
 from dac.export.members import as_run, choose_member
@@ -46,11 +47,9 @@ def to_minari(run: Run | Path | str, id: str | None = None, member: int | None =
     observations as float32, laid out flat, and actions in the environment's own range. An episode whose beginning the
     buffer has overwritten is left out; one that had not ended is closed as truncated.
     """
-    try:
+    with needs_extra("minari", "export to minari"):
         import minari
         from minari.storage import get_dataset_path
-    except ImportError:
-        raise UsageError("export to minari needs minari: pip install 'diversity-actor-critic[minari]'") from None
     run = as_run(run)
     task, chosen = find_task(run.config.task), choose_member(run, member)
     name = default_id(run, chosen) if id is None else str(id)

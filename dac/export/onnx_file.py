@@ -11,7 +11,7 @@ import numpy as np
 
 from dac._version import __version__
 from dac.api import Run
-from dac.core.types import UsageError
+from dac.core.errors import needs_extra
 from dac.export.graph import Graph, Step, describe
 from dac.export.members import Actor, as_run, place, read_actor, write_new
 
@@ -36,10 +36,8 @@ def to_onnx(
 
 def onnx_model(actor: Actor) -> Any:
     """Return an actor as a checked `onnx.ModelProto`."""
-    try:
+    with needs_extra("onnx", "export to onnx"):
         import onnx
-    except ImportError:
-        raise UsageError("export to onnx needs onnx: pip install 'diversity-actor-critic[onnx]'") from None
     graph = describe(actor.policy, actor.spec, actor.bounds)
     writer = _Writer(graph)
     for step in graph.steps:

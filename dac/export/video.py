@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dac.api import Run
-from dac.core.errors import missing_extra
+from dac.core.errors import needs_extra
 from dac.core.population import pick
 from dac.core.types import UsageError, float_dtype
 from dac.rundir.names import METRICS
@@ -96,10 +96,8 @@ def _line(error: Exception) -> str:
 
 def find_encoder() -> str:
     """Return the path of the ffmpeg that the package `imageio-ffmpeg` carries."""
-    try:
+    with needs_extra("video", "a film"):
         import imageio_ffmpeg  # type: ignore[import-untyped]
-    except ImportError:
-        raise missing_extra("video", "a film") from None
     return imageio_ffmpeg.get_ffmpeg_exe()
 
 

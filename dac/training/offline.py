@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32
 
+from dac.core.errors import needs_extra
 from dac.core.types import EnvSpec, UsageError, row_size
 from dac.envs.bounds import ActionBounds
 from dac.envs.spaces import count_entries
@@ -47,10 +48,8 @@ def load_offline(name: str, spec: EnvSpec, bounds: ActionBounds) -> OfflineData:
     It has to be in Minari's local folder: a run never waits for a network.
     """
     id, _, checksum = name.removeprefix(PREFIX).partition("@")
-    try:
+    with needs_extra("minari", "init_replay"):
         import minari
-    except ImportError:
-        raise UsageError("init_replay needs minari: pip install 'diversity-actor-critic[minari]'") from None
     with _reading(id):
         dataset = minari.load_dataset(id)
         spaces_of = dataset.observation_space, dataset.action_space

@@ -228,7 +228,7 @@ def test_nothing_is_replaced_without_being_asked(run, tmp_path, capsys):
 def test_a_missing_extra_is_one_line(run, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert main(["export", str(run.directory), "--format", "onnx"]) == 2
-    line = "dac: export to onnx needs onnx: pip install 'diversity-actor-critic[onnx]'\n"
+    line = "dac: export to onnx needs the extra 'onnx': pip install 'diversity-actor-critic[onnx]'\n"
     assert capsys.readouterr().err == line
 
 

@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from dac.config.schema import LOGGERS
+from dac.core.errors import missing_extra
 from dac.core.types import UsageError
 from dac.training.loggers.background import AbstractLogger, Background
 
@@ -32,5 +33,5 @@ def _make(name: str) -> AbstractLogger:
         raise UsageError(f"log must be some of {', '.join(LOGGERS)}, not {name!r}")
     library, kind = HOMES[name]
     if importlib.util.find_spec(library) is None:
-        raise UsageError(f"the logger {name} needs {library}: pip install 'diversity-actor-critic[{name}]'")
+        raise missing_extra(name, f"the logger {name}")
     return getattr(importlib.import_module(f"dac.training.loggers.{name}"), kind)()
