@@ -36,7 +36,7 @@ ZSH = """\
 # completion of dac for zsh: put  source <(dac completion zsh)  into ~/.zshrc, after compinit
 _dac() {
     local -a answer
-    answer=("${(@f)$(dac completion --for "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    answer=("${(@f)$(dac completion --for "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
     local kind=$answer[1]
     shift answer
     if (( ! $#answer )); then _files
@@ -48,7 +48,16 @@ compdef _dac dac
 """
 FISH = """\
 # completion of dac for fish: put  dac completion fish | source  into ~/.config/fish/config.fish
-complete -c dac -a '(dac completion --for (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null | tail -n +2)'
+function __dac_complete
+    set -l word (commandline -ct)
+    set -l answer (dac completion --for (commandline -opc)[2..-1] (string unescape -- "$word") 2>/dev/null)
+    if set -q answer[2]
+        printf '%s\\n' $answer[2..-1]
+    else
+        __fish_complete_path $word
+    end
+end
+complete -c dac -f -a '(__dac_complete)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 

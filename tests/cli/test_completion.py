@@ -99,7 +99,7 @@ def test_the_command_prints_scripts(capsys):
     assert "a shell is needed, for example: dac completion bash (accepted: bash, zsh, fish)" in capsys.readouterr().err
 
 
-ASK = """
+BASH = """
 dac() { "$PYTHON" -m dac "$@"; }
 source <(dac completion bash)
 compopt() { echo "compopt $*"; }
@@ -112,12 +112,21 @@ complete -p dac
 """
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
-def test_a_real_shell_completes(here, monkeypatch):
+def needs(shell):
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"no {shell} here")
+
+
+def tell(shell, script, monkeypatch, *options):
+    """What a shell says that is given a script; the scripts call dac as `dac`."""
     answer(["train", "sa"])  # fills the cache
     monkeypatch.setenv("PYTHON", sys.executable)
-    done = subprocess.run(["bash", "-c", ASK], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
+    command = [shell, *options, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+
+
+@needs("bash")
+def test_bash_completes(here, monkeypatch):
+    assert tell("bash", BASH, monkeypatch) == [
         "<evaluate>",
         "compopt -o filenames",
         "<runs/maze-sac-001>",
@@ -126,4 +135,63 @@ def test_a_real_shell_completes(here, monkeypatch):
         "<else where/>",
         "<>",
         "complete -o bashdefault -o default -F _dac dac",
+    ]
+
+
+ZSH = """
+# a zsh with a terminal of its own, in which TAB is pressed and Ctrl-X then prints the line
+zmodload zsh/zpty
+zpty inner zsh -f -i
+hear() { local text; zpty -r -m inner text "*<<*>>*" && print -r -- "${${text##*<<}%%>>*}" }
+zpty -w inner 'PS1= RPS1=; dac() { "$PYTHON" -m dac "$@" }'
+zpty -w inner 'autoload -Uz compinit; compinit -D -u; source <(dac completion zsh)'
+zpty -w inner 'show() { print -r -- "<""<$BUFFER>"">"; BUFFER=; zle send-break }; zle -N show; bindkey "^X" show'
+zpty -w inner 'print "<""<ready>"">"'
+hear
+for line in 'dac evalu' 'dac resume runs/maze-s' 'dac resume else' 'dac resume else\\ where/m' 'dac train dac ma' \
+    'dac train dac maze --out not'; do
+    zpty -w -n inner "$line"$'\\t\\x18'
+    hear
+done
+zpty -d inner
+"""
+
+
+@needs("zsh")
+def test_zsh_completes(here, monkeypatch):
+    (here / "notes.txt").touch()
+    assert tell("zsh", ZSH, monkeypatch, "-f") == [
+        "ready",
+        "dac evaluate ",
+        "dac resume runs/maze-sac-001",
+        "dac resume else\\ where/",
+        "dac resume else\\ where/my\\ run",
+        "dac train dac maze ",
+        "dac train dac maze --out notes.txt ",
+    ]
+
+
+FISH = """
+function dac; $PYTHON -m dac $argv; end
+dac completion fish | source
+for line in 'dac evalu' 'dac resume ' 'dac resume else' 'dac resume else\\ where/m' 'dac train dac ma' \
+    'dac train dac maze --out not'
+    for found in (complete -C "$line"); echo "<$found>"; end
+end
+"""
+
+
+@needs("fish")
+def test_fish_completes(here, monkeypatch):
+    (here / "notes.txt").touch()
+    (here / "evaluations.txt").touch()  # not offered where a command stands
+    monkeypatch.setenv("HOME", str(here))
+    assert tell("fish", FISH, monkeypatch, "--no-config") == [
+        "<evaluate>",
+        "<runs/maze-dac-001>",
+        "<runs/maze-sac-001>",
+        "<else where/>",
+        "<else where/my run>",
+        "<maze>",
+        "<notes.txt>",
     ]
