@@ -19,6 +19,7 @@ from dac.api.environments import Environment
 from dac.config import RunConfig, Training
 from dac.config.schema import fields_of, settings_of
 from dac.core.types import UsageError
+from dac.training.evaluate import Evaluation
 from dac.training.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ Setting: TypeAlias = float | int | bool | str | Sequence[int] | Sequence[str]
 
 
 class Episodes(NamedTuple):
-    """Returns and lengths of some episodes."""
+    """Returns and lengths of some episodes, and which of them were successes."""
 
     returns: np.ndarray
     """Return of every episode."""
     lengths: np.ndarray
     """Length of every episode, in environment steps."""
+    successes: np.ndarray | None = None
+    """Whether the task was done at any step of the episode; None where the environment does not say."""
 
     @property
     def mean(self) -> float:
@@ -46,10 +49,23 @@ class Episodes(NamedTuple):
         """Standard deviation of the returns."""
         return float(self.returns.std())
 
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the episodes that were successes."""
+        return None if self.successes is None else float(self.successes.mean())
+
     def __repr__(self) -> str:
+        success = "" if self.successes is None else f", success {self.success_rate:.0%}"
         return (
-            f"<{len(self.returns)} episodes: return {self.mean:.4g} ± {self.std:.3g}, length {self.lengths.mean():.4g}>"
+            f"<{len(self.returns)} episodes: return {self.mean:.4g} ± {self.std:.3g}, "
+            f"length {self.lengths.mean():.4g}{success}>"
         )
+
+    @classmethod
+    def of(cls, found: Evaluation, index: int) -> Self:
+        """Return the episodes of one member."""
+        successes = None if found.successes is None else found.successes[index]
+        return cls(found.returns[index], found.lengths[index], successes)
 
 
 class Model:
@@ -120,7 +136,7 @@ class Model:
     def evaluate(self, env: Environment | None = None, episodes: int = 10) -> Episodes:
         """Run fresh episodes without exploration, on the environment of training or another."""
         found = self._agents.evaluate(env, episodes, self._index)
-        return Episodes(found.returns[0], found.lengths[0])
+        return Episodes.of(found, 0)
 
     def save(self, path: Path | str) -> None:
         """Write a run directory: configuration, curves, policy, and a checkpoint with the replay buffer.

@@ -82,7 +82,7 @@ class Population(Sequence[Model]):
     def evaluate(self, env: Environment | None = None, episodes: int = 10) -> list[Episodes]:
         """Run fresh episodes of every member without exploration, all together; one result per member."""
         found = self._agents.evaluate(env, episodes)
-        return [Episodes(*both) for both in zip(found.returns, found.lengths, strict=True)]
+        return [Episodes.of(found, index) for index in range(len(self))]
 
     def best(self, by: str = "return", last: int = LAST) -> Model:
         """Return the member whose mean over its `last` evaluations is highest, of those that are not frozen.

@@ -30,12 +30,16 @@ def run(options: argparse.Namespace) -> int:
         title=f"{run.config.algorithm} on {run.config.task}: {options.episodes} episodes", title_justify="left"
     )
     varied, mark = run.config.varied(), ["frozen"] if frozen else []
-    for column in ("seed", *varied, *mark, "mean return", "std", "mean length"):
+    success = [] if result.successes is None else ["success"]
+    for column in ("seed", *varied, *mark, "mean return", "std", "mean length", *success):
         table.add_column(column, justify="right")
     for index, (member, returns, lengths) in enumerate(zip(run.members, result.returns, result.lengths, strict=True)):
         cells = [str(member.seed), *(f"{member.hyper[name]:g}" for name in varied)]
         cells += [("yes" if index in frozen else "no") for _ in mark]
-        table.add_row(*cells, f"{returns.mean():.2f}", f"{returns.std():.2f}", f"{lengths.mean():.0f}")
+        cells += [f"{returns.mean():.2f}", f"{returns.std():.2f}", f"{lengths.mean():.0f}"]
+        if result.successes is not None:
+            cells.append(f"{result.successes[index].mean():.0%}")
+        table.add_row(*cells)
     Console().print(table)
     limit = run.config.training.eval_limit
     if find_task(run.config.task).device is None and (result.lengths == limit).any():

@@ -23,6 +23,8 @@ def print_summary(run: RunDirectory) -> None:
     table = Table(title=f"{summary['algorithm']} on {summary['task']}", title_justify="left")
     varied = run.config.varied()
     columns = {"final return": "final_return", "max return": "max_return"}
+    if "final_success" in summary["members"][0]:
+        columns["final success"] = "final_success"
     if "visited_cells" in summary["members"][0]:
         columns["visited cells"] = "visited_cells"
     for column in [*varied, "members", *(["frozen"] if frozen else []), *columns]:
@@ -34,7 +36,9 @@ def print_summary(run: RunDirectory) -> None:
         healthy = [index for index in indices if index not in frozen]
         cells = [*(f"{value:g}" for value in values), str(len(indices))]
         cells += [str(len(indices) - len(healthy))] if frozen else []
-        cells += [_mean_std(summary["members"][index][name] for index in healthy) for name in columns.values()]
+        for name in columns.values():
+            digits = 2 if name == "final_success" else 1  # a rate from 0 to 1
+            cells.append(_mean_std((summary["members"][index].get(name) for index in healthy), digits))
         table.add_row(*cells)
     Console().print(table)
     print_frozen(run, frozen, "; not in the means")
@@ -60,7 +64,7 @@ def print_frozen(run: RunDirectory, frozen: dict[int, str], more: str = "") -> N
         print(f"frozen: member {index} ({run.members[index].label()}): {cause}{more}")
 
 
-def _mean_std(values: Iterable[Any]) -> str:
+def _mean_std(values: Iterable[Any], digits: int) -> str:
     """Format the mean of what is finite; a summary has null for NaN and a string for an infinite number."""
     numbers = [number for value in values if value is not None and math.isfinite(number := float(value))]
-    return f"{np.mean(numbers):.1f} ± {np.std(numbers):.1f}" if numbers else "-"
+    return f"{np.mean(numbers):.{digits}f} ± {np.std(numbers):.{digits}f}" if numbers else "-"

@@ -16,6 +16,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)
 
 LABELS = {
     "return": "return",
+    "success": "success rate",
     "visited": "visited cells",
     "js_divergence": "divergence from the ring, D_JS",
     "alpha_mean": "alpha",

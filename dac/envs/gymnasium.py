@@ -14,6 +14,8 @@ Visited states are counted where the innermost environment (`env.unwrapped`) has
     visit_grid: tuple[int, ...]     the shape of a grid over the states
     visit_cell() -> int             flat index in it of the state it is in, or -1 outside
 
+Successes are read from what a step says in `info` (`read_success`).
+
 Gymnasium has no way to read an environment's state, so these environments cannot be saved (`supports_state`). For the
 same reason `reset(seeds)` starts as freshly as the environment's own `reset(seed=...)` does: an environment that keeps
 something across it (a curriculum, a counter of episodes) keeps it here too.
@@ -43,7 +45,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from gymnasium.vector.utils import CloudpickleWrapper
 from gymnasium.wrappers import TimeLimit
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
@@ -56,6 +58,10 @@ NO_LIMIT = 2**31 - 1
 PATIENCE = 5.0
 """Seconds that worker processes get to end by themselves when they are closed."""
 _LARGEST = float(np.finfo(np.float32).max)
+SUCCESS = ("success", "is_success", "solved", "goal_achieved")
+"""Keys of `info` under which packages say that the task is done; the first that is there counts."""
+REMAINING = "tasks_to_complete"
+"""Key of `info` under which Franka Kitchen lists what is left to do: with nothing left, the task is done."""
 
 MakeEnv: TypeAlias = Callable[[], gym.Env]
 
@@ -98,6 +104,7 @@ class GymnasiumEnvs(AbstractHostEnvs):
         if layout.flattened:
             self.notes = (f"observations are laid out flat, as {layout.obs_size} numbers: {layout.flattened}",)
         self._visited = np.full(self.num, -1, np.int64)
+        self._successes: Bool[np.ndarray, " env"] | None = None
         self._begun = False
 
     def reset(self, seeds: Sequence[int]) -> Float32[np.ndarray, "env obs"]:
@@ -112,12 +119,15 @@ class GymnasiumEnvs(AbstractHostEnvs):
         if not self._begun and not self._rows.closed:
             raise UsageError("call reset(seeds) before step(actions)")
         self._begun = False  # should a step fail, some environments have made it and others not
-        step, self._visited = self._rows.step(checked)
+        step, self._visited, self._successes = self._rows.step(checked)
         self._begun = True
         return step
 
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         return self._visited.copy()
+
+    def successes(self) -> Bool[np.ndarray, " env"] | None:
+        return None if self._successes is None else self._successes.copy()
 
     def state(self) -> dict[str, np.ndarray]:
         raise UsageError("Gymnasium environments cannot be saved: Gymnasium has no way to read an environment's state")
@@ -183,10 +193,12 @@ def _common(layouts: Sequence[_Layout]) -> _Layout:
 
 
 class _Answer(NamedTuple):
-    """A step of every environment, and the cells it visited before any reset."""
+    """A step of every environment, and the cells it visited and its successes before any reset."""
 
     step: HostStep
     cells: Int64[np.ndarray, " env"]
+    successes: Bool[np.ndarray, " env"] | None
+    """None where no environment said anything of success."""
 
 
 class _Rows:
@@ -217,7 +229,11 @@ class _Rows:
         next_obs, reward, terminated, truncated, obs = zip(*moves, strict=True)
         flags = (np.array(terminated, np.bool_), np.array(truncated, np.bool_))
         step = HostStep(np.stack(next_obs), np.array(reward, np.float32), *flags, np.stack(obs))
-        return _Answer(step, np.array([env.cell for env in self._envs], np.int64))
+        return _Answer(step, np.array([env.cell for env in self._envs], np.int64), self._successes())
+
+    def _successes(self) -> Bool[np.ndarray, " env"] | None:
+        said = [env.success for env in self._envs]
+        return None if all(success is None for success in said) else np.array(said, np.bool_)
 
     def close(self) -> None:
         self.closed = True
@@ -263,6 +279,8 @@ class _Single:
         self._bounds = ActionBounds.of(self.layout.action_space)
         self._steps = 0
         self.cell = -1
+        self.success: bool | None = None
+        """What the last step said of success."""
 
     def reset(self, seed: int) -> Float32[np.ndarray, " obs"]:
         self._steps = 0
@@ -283,7 +301,7 @@ class _Single:
             self._fail(when, f"step must return (obs, reward, terminated, truncated, info); got {got}")
         obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
         next_obs = self._read(obs, when)
-        self.cell = self._find_cell(when)
+        self.cell, self.success = self._find_cell(when), read_success(answer[4])
         over = terminated or truncated
         first = self._begin(f"reset after {when}") if over else next_obs
         return next_obs, reward, terminated, truncated and not terminated, first
@@ -350,6 +368,19 @@ class _Single:
 
     def _fail(self, when: str, what: str, cause: Exception | None = None) -> NoReturn:
         raise EnvironmentFailure(f"environment {self._row}, {when}: {what}", self._row, when, what) from cause
+
+
+def read_success(info: Any) -> bool | None:
+    """Return whether a step's `info` says that the task is done; None where it says nothing of it."""
+    if not isinstance(info, Mapping):
+        return None
+    for key in SUCCESS:
+        if key in info:
+            value = np.asarray(info[key])
+            if value.size == 1 and value.dtype.kind in "biuf":
+                return bool(value.item() > 0)
+    remaining = info.get(REMAINING)
+    return None if remaining is None else len(remaining) == 0
 
 
 def _advise(env: Any) -> str:
@@ -428,9 +459,13 @@ class _Workers:
         return np.concatenate(obs), np.concatenate(cells)
 
     def step(self, actions: Float32[np.ndarray, "env action"]) -> _Answer:
-        steps, cells = zip(*self._ask("step", [actions[block] for block in self._blocks]), strict=True)
+        answers = self._ask("step", [actions[block] for block in self._blocks])
+        steps, cells, said = zip(*answers, strict=True)
         step = HostStep(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
-        return _Answer(step, np.concatenate(cells))
+        if all(successes is None for successes in said):
+            return _Answer(step, np.concatenate(cells), None)
+        blocks = [np.zeros(len(b), np.bool_) if s is None else s for b, s in zip(self._blocks, said, strict=True)]
+        return _Answer(step, np.concatenate(cells), np.concatenate(blocks))
 
     def close(self) -> None:
         self.closed = True

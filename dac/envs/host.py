@@ -75,6 +75,10 @@ class AbstractHostEnvs(abc.ABC):
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         """Return flat indices in the visit grid of the states that the last step reached, before any reset; or -1."""
 
+    def successes(self) -> Bool[np.ndarray, " env"] | None:
+        """Return where the last step reached what its task asks for; None where the environments do not say."""
+        return None
+
     @abc.abstractmethod
     def state(self) -> dict[str, np.ndarray]:
         """Return everything the future depends on, as plain arrays."""

@@ -27,7 +27,7 @@ from dac.rundir.glance import Glance, State, find_directories, glance, is_sweep
 from dac.rundir.names import METRICS
 from dac.rundir.table import read_table
 
-MEASURES = ("return", "visited")
+MEASURES = ("return", "success", "visited")
 """The columns of metrics.csv that are drawn, where they are there."""
 CURVES = 21
 """Curves in a chart at most: seven colours with three patterns; of more, those with the highest end are drawn."""

@@ -101,6 +101,8 @@ class Recorder:
         self.directory, self.config, self.members = directory, config, members
         self.best = np.full(len(members), -np.inf)
         self.last = np.full(len(members), np.nan)
+        self.success = np.full(len(members), np.nan)
+        """Success rates of the latest evaluation."""
         self.last_step = 0
         """Environment step of the latest evaluation in metrics.csv."""
         self.seconds = 0.0
@@ -127,6 +129,7 @@ class Recorder:
             "columns": self._columns,
             "best": [float(v) for v in self.best],
             "last": [float(v) for v in self.last],
+            "success": [float(v) for v in self.success],
             "warnings": self.warnings,
         }
 
@@ -157,6 +160,7 @@ class Recorder:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         if notes is not None:
             self.best, self.last = np.array(notes["best"], float), np.array(notes["last"], float)
+            self.success = np.array(notes.get("success", self.success), float)  # an older version had none
             self.seconds, self.warnings = notes["seconds"], dict(notes["warnings"])
             self._columns, self._snapshots = notes["columns"], dict(arrays)
             content = path.read_bytes() if path.exists() else b""
@@ -188,10 +192,15 @@ class Recorder:
         """Record a warning, and return whether it is the first of its kind for this member."""
         return self.warnings.setdefault(f"{index} {name}", line) is line
 
+    def lacking(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns of a row that metrics.csv was begun without."""
+        return [name for name in row if self._columns is not None and name not in self._columns]
+
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append the rows of an evaluation to metrics.csv, one per member."""
         text, columns = io.StringIO(), self._columns or list(rows[0])
-        writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
+        # an environment may speak of success in some episodes only, and an older version had fewer columns
+        writer = csv.DictWriter(text, columns, restval=math.nan, extrasaction="ignore", lineterminator="\n")
         if self._columns is None:
             writer.writeheader()
         writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
@@ -207,6 +216,7 @@ class Recorder:
         self._columns, self.last_step = columns, int(rows[0]["step"])
         self.last = np.array([row["return"] for row in rows], float)
         self.best = np.fmax(self.best, self.last)
+        self.success = np.array([row.get("success", math.nan) for row in rows], float)
 
     def keep_visits(self, step: int, visits: np.ndarray) -> None:
         """Keep the visit counts of chosen steps, and of the last one, for visits.npz."""
@@ -241,6 +251,8 @@ class Recorder:
                 "final_return": float(self.last[index]),
                 "max_return": float(self.best[index]),
             }
+            if math.isfinite(self.success[index]):
+                entry["final_success"] = float(self.success[index])
             if result.visited is not None:
                 entry["visited_cells"] = int(result.visited[index])
             members.append(entry)

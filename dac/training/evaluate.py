@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from dac.core.keys import EVALUATE, stream
 from dac.core.networks import AbstractPolicy
@@ -19,10 +19,12 @@ from dac.envs.base import AbstractDeviceEnv
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Return and length of the episodes of every member."""
+    """Return and length of the episodes of every member, and their successes."""
 
     returns: Float[np.ndarray, "member episode"]
     lengths: Int[np.ndarray, "member episode"]
+    successes: Bool[np.ndarray, "member episode"] | None = None
+    """Whether the task was done at any step of the episode; None where the environment does not say."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -443,7 +443,7 @@ def _evaluate(
     steps = [moment.step for moment in moments]
     obs = envs.reset([env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])
     total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
-    alive = np.ones(envs.num, bool)
+    alive, done, said = np.ones(envs.num, bool), np.zeros(envs.num, bool), False
     policies = _concatenate([moment.policies for moment in moments])
     keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
     for t in range(min(envs.horizon, limit)):
@@ -457,10 +457,13 @@ def _evaluate(
             total[~np.isfinite(now.next_obs).all(axis=1) & alive] = np.nan
         total += np.where(alive, now.reward, 0)
         length += alive
+        if (successes := envs.successes()) is not None:
+            done |= alive & successes
+            said = True
         alive &= ~(now.terminated | now.truncated)
         obs = now.obs
-    returns, lengths = (np.split(values.reshape(shape), len(moments)) for values in (total, length))
-    return [Evaluation(*both) for both in zip(returns, lengths, strict=True)]
+    columns = (np.split(values.reshape(shape), len(moments)) for values in (total, length, done))
+    return [Evaluation(r, n, s if said else None) for r, n, s in zip(*columns, strict=True)]
 
 
 def _concatenate(trees: Sequence[PyTree]) -> PyTree:

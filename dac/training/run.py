@@ -24,7 +24,7 @@ from dac.core.types import EnvSpec, UsageError
 from dac.envs.host import EnvironmentFailure, usable_cores
 from dac.rundir.checkpoints import Checkpointer, disk_bytes, free_bytes, restore_latest
 from dac.rundir.lock import Lock
-from dac.rundir.names import CONFIG, PROGRESS
+from dac.rundir.names import CONFIG, METRICS, PROGRESS
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resume_command, take_next_free
 from dac.tasks import find_task
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
 Row = dict[str, Any]
+SHOWN = ("return", "success", "visited")
+"""Columns that the progress bar shows, where they are there."""
 SLOW_AFTER = 5.0
 """Seconds of training after which it is judged whether the environments take most of the time."""
 
@@ -454,7 +456,7 @@ class Session:
             row: Row = {"member": index, "seed": member.seed}
             row |= {name: member.hyper[name] for name in self.config.varied()}
             row |= {"step": self.env_steps, "updates": loop.schedule.updates(loop.step)}
-            row |= dict.fromkeys(("return", "return_std", "length"))
+            row |= dict.fromkeys(("return", "return_std", "length", "success"))
             row["frozen"] = int(index in loop.health.failures)
             if visited is not None:
                 row["visited"] = int(visited[index])
@@ -476,7 +478,8 @@ class Session:
         for moment, known, episodes in zip(moments, rows, results, strict=True):
             _fill_in(known, episodes)
             evaluation = Evaluation(known[0]["step"], known, moment)
-            self.shown = {name: evaluation.mean(name) for name in ("return", "visited") if name in known[0]}
+            self.shown = {name: evaluation.mean(name) for name in SHOWN if name in known[0]}
+            self._tell_of_new_columns(known[0])
             self._heed(self.watchers.on_evaluation(evaluation))
         self._report_progress()
 
@@ -489,6 +492,12 @@ class Session:
                 f"{self.config.task} has no time limit below {cut:,} steps, after which evaluations cut an episode "
                 "(the setting eval_limit)"
             )
+
+    def _tell_of_new_columns(self, row: Row) -> None:
+        """Say once that metrics.csv was begun without a column: by an older version, or before a first success."""
+        if "columns" not in self.told and (new := self.recorder.lacking(row)):
+            self.told.add("columns")
+            self.say(f"{METRICS} of this run was begun without {', '.join(new)}, and goes on without", warning=True)
 
     def _tell_of_slow_envs(self) -> None:
         """Say once that worker processes would help, where most of the time goes into stepping environments in turn."""
@@ -571,6 +580,10 @@ def _fill_in(rows: list[Row], episodes: Episodes) -> None:
     for index, row in enumerate(rows):
         row |= {"return": means[index], "return_std": episodes.returns[index].std()}
         row["length"] = episodes.lengths[index].mean()
+        if episodes.successes is None:
+            del row["success"]
+        else:
+            row["success"] = episodes.successes[index].mean()
 
 
 class Speedometer:

@@ -63,6 +63,26 @@ class NoTimeLimit(Plain):
     limit = None
 
 
+class Succeeds(Plain):
+    """Says of every step whether the task is done: only the seventh is, where the seed can be divided by three."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        lucky = self.np_random_seed % 3 == 0
+        return obs, reward, terminated, truncated, info | {"success": float(lucky and self.time == 7)}
+
+
+class SucceedsAtLast(Plain):
+    """Speaks of success only where there is one, after so many steps of all its episodes that a run is under way."""
+
+    total = 0
+
+    def step(self, action):
+        self.total += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, info | ({"is_success": True} if self.total > 50 else {})
+
+
 class NaNRewards(Plain):
     def reward(self, action):
         return float("nan") if self.time == 10 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import multiprocessing
@@ -18,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from dac.core.types import UsageError
-from dac.envs.gymnasium import NO_LIMIT, GymnasiumEnvs, make_gymnasium
+from dac.envs.gymnasium import NO_LIMIT, GymnasiumEnvs, make_gymnasium, read_success
 from dac.envs.host import HostStep
 from dac.envs.mujoco import make_mujoco
 
@@ -603,3 +604,45 @@ def test_a_script_without_a_guard_is_told(tmp_path):
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
     assert 'exit code 1; does the script start its work under `if __name__ == "__main__":`?' in result.stderr
+
+
+class Says(Count):
+    """Has in its info what is given for the step."""
+
+    def __init__(self, *infos):
+        super().__init__(length=100)
+        self.infos = infos
+
+    def step(self, action):
+        return *super().step(action)[:4], self.infos[self.k - 1]
+
+
+@pytest.mark.parametrize("key", ["success", "is_success", "solved", "goal_achieved"])
+def test_success_is_read_from_info(key):
+    """Under the names that packages use, as a flag, a number or an array of one; words and lists are none."""
+    values = [False, True, np.float64(1.0), 0.0, np.array([1]), np.nan]
+    infos = [{key: value} for value in values]
+    assert [read_success(info) for info in infos] == [False, True, True, False, True, False]
+    assert [read_success(info) for info in ({}, None, {key: "yes"}, {key: [1, 1]})] == [None] * 4
+    with contextlib.closing(make_gymnasium(functools.partial(Says, {}, {key: True}, {}), 1)) as envs:
+        envs.reset([0])
+        answers = [(envs.step(np.zeros((1, 1))), envs.successes())[1] for _ in range(3)]
+    assert answers[0] is None
+    assert answers[1].tolist() == [True]
+    assert answers[2] is None
+
+
+def test_a_kitchen_is_done_when_nothing_is_left_to_do():
+    assert [read_success({"tasks_to_complete": left}) for left in (["kettle"], [])] == [False, True]
+
+
+def test_successes_of_worker_processes_are_those_of_this_one():
+    make = functools.partial(Says, {}, {"success": True}, {})
+    closing = contextlib.closing
+    with closing(make_gymnasium(make, 3)) as here, closing(make_gymnasium(make, 3, workers=2)) as there:
+        for envs in (here, there):
+            envs.reset(range(3))
+        for _ in range(3):
+            here.step(np.zeros((3, 1)))
+            there.step(np.zeros((3, 1)))
+            np.testing.assert_array_equal(here.successes(), there.successes())

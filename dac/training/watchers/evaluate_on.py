@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,6 @@ from dac.training.evaluate import evaluate_on_device
 from dac.training.host import evaluate_on_host
 from dac.training.watchers import AbstractWatcher, Evaluation, Start
 from dac.training.watchers.save_policies import check_every, is_due
-
-COLUMNS = ("member", "seed", "step", "return", "return_std", "length")
-"""Columns of the file it writes."""
 
 
 class EvaluateOn(AbstractWatcher):
@@ -59,8 +57,12 @@ class EvaluateOn(AbstractWatcher):
             return
         results, members, rows = self._run(evaluation), self._start.members, list[dict[str, Any]]()
         for index, (member, returns, lengths) in enumerate(zip(members, results.returns, results.lengths, strict=True)):
-            values = index, member.seed, evaluation.step, float(returns.mean()), float(returns.std())
-            rows.append(dict(zip(COLUMNS, (*values, float(lengths.mean())), strict=True)))
+            row: dict[str, Any] = {"member": index, "seed": member.seed, "step": evaluation.step}
+            row |= {"return": float(returns.mean()), "return_std": float(returns.std())}
+            row["length"] = float(lengths.mean())
+            if results.successes is not None:
+                row["success"] = float(results.successes[index].mean())
+            rows.append(row)
         self.rows += rows
         self._write(rows)
 
@@ -80,8 +82,12 @@ class EvaluateOn(AbstractWatcher):
         return evaluate_on_host(self._envs, [evaluation.moment], members, self.episodes, limit)[0]
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            return
         with open(self._path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            # the columns of the first row; of an environment that speaks of success only now and then, some are empty
+            columns = list(self.rows[0])
+            writer = csv.DictWriter(file, columns, restval=math.nan, extrasaction="ignore", lineterminator="\n")
             if not file.tell():
                 writer.writeheader()
             writer.writerows(rows)

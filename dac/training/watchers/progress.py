@@ -70,7 +70,7 @@ class ProgressBar(AbstractWatcher):
 
     def on_progress(self, position: Position) -> None:
         speed = "compiling" if position.rate is None else f"{position.rate:,.0f} agent-steps/s"
-        text = "  ".join(f"{name} {value:,.1f}" for name, value in position.shown.items())
+        text = "  ".join(f"{name} {_format(name, value)}" for name, value in position.shown.items())
         if self._live is not None:
             self._live.update(self._task, completed=position.step, text=f"{speed}  {text}")
         elif time.monotonic() - self._last_line > 15 or position.step == self._steps:
@@ -80,3 +80,8 @@ class ProgressBar(AbstractWatcher):
     def on_end(self, error: BaseException | None) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+def _format(name: str, value: float) -> str:
+    """Format a number of the bar: a rate from 0 to 1 in percent."""
+    return f"{value:.0%}" if name == "success" else f"{value:,.1f}"
