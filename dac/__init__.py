@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dac.api import SACDiv as SACDiv
     from dac.api import evaluate as evaluate
     from dac.api import load as load
+    from dac.api import pool as pool
     from dac.api import resume as resume
     from dac.api import train as train
     from dac.core.errors import UsageError as UsageError
@@ -56,6 +57,7 @@ _HOMES = {
     "SACDiv": ("dac.api", "SACDiv"),
     "evaluate": ("dac.api", "evaluate"),
     "load": ("dac.api", "load"),
+    "pool": ("dac.api", "pool"),
     "resume": ("dac.api", "resume"),
     "train": ("dac.api", "train"),
     "Member": ("dac.core.population", "Member"),

@@ -18,5 +18,6 @@ from dac.api.models import SACDiv as SACDiv
 from dac.api.population import Population as Population
 from dac.api.run import Run as Run
 from dac.api.run import load as load
+from dac.api.run import pool as pool
 from dac.api.run import resume as resume
 from dac.api.run import train as train

@@ -14,6 +14,7 @@ from dac.api.model import Model, check_member
 from dac.api.population import Population
 from dac.config import resolve
 from dac.core.types import UsageError
+from dac.rundir.pooling import pool as pool_members
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import check_new
 from dac.tasks import find_task
@@ -111,6 +112,18 @@ def resume(
     """
     enable_compilation_cache()
     return Run(continue_run(Path(directory), steps, [_show(progress), *watchers], log).directory)
+
+
+def pool(members: Sequence[tuple[Run | Path | str, int]], out: Path | str) -> Run:
+    """Put members of several runs together as a new run, which goes on as each of them would have alone, to the bit.
+
+        best = dac.pool([("runs/maze-dac-001", 3), ("runs/maze-dac-002", 0)], out="runs/best").resume()
+
+    The runs differ in seeds and float settings only, and their latest checkpoints are of the same step; they are only
+    read. Environments that cannot be saved (Gymnasium's) begin new episodes, as in any run that resumes.
+    """
+    picks = [(run if isinstance(run, RunDirectory) else RunDirectory(run), index) for run, index in members]
+    return Run(pool_members(picks, Path(out)).directory)
 
 
 def _show(progress: bool | None) -> Watcher:

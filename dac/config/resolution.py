@@ -1,7 +1,8 @@
 """From what a user gave to a complete run, checked before compute is spent.
 
 What a user gives comes first, then the preset of the algorithm and the task, then the task, then the algorithm's own
-defaults. Every float setting of an algorithm may be a list: the run then holds every combination with every seed.
+defaults. Every float setting of an algorithm may be a list: the run then holds every combination with every seed,
+or, with `combine=zip`, the first of every list together with the first seed, the second with the second.
 """
 
 from __future__ import annotations
@@ -79,14 +80,18 @@ def resolve(
             hint = f": it is a setting of {', '.join(others)}" if others else _close(name, [*accepted, *ARGUMENTS])
             raise UsageError(f"unknown setting {name!r} for {algorithm}{hint} (accepted: {', '.join(accepted)})")
     loop = {n: check(n, values.get(n, f.default), kind, f, sweep=False) for n, (kind, f) in loop_fields.items()}
+    paired = loop["combine"] == "zip"
     hyper = {}
     for name, (kind, field) in fields.items():
         follows = field.metadata.get("follows")
         default = field.default if follows is None else loop[follows]
-        hyper[name] = check(name, values.get(name, default), kind, field, sweep=kind is float)
+        hyper[name] = check(name, values.get(name, default), kind, field, sweep=kind is float, repeats=paired)
     find_task(task).check_workers(loop["workers"])
     training = Training(**loop)
-    config = RunConfig(algorithm, task, parse_seeds(0 if seeds is None else seeds), hyper, training)
+    chosen = parse_seeds(0 if seeds is None else seeds, repeats=paired)
+    if paired:
+        _check_lengths(chosen, {name: hyper[name] for name, (kind, _) in fields.items() if kind is float})
+    config = RunConfig(algorithm, task, chosen, hyper, training)
     if config.schedule().rollout and training.random_steps:  # the schedule checks that the parts fit together
         raise UsageError(f"random_steps must be 0 for {algorithm}, which learns from what its own policy did")
     config.make_algorithm()
@@ -95,6 +100,18 @@ def resolve(
     if training.init_replay == "none" and training.offline_share != loop_fields["offline_share"][1].default:
         raise UsageError("offline_share is the share of a dataset: give init_replay, or leave it out")
     return config
+
+
+def _check_lengths(seeds: Sequence[int], hyper: Mapping[str, Any]) -> None:
+    """Refuse lists that cannot be gone through together: each has one entry, or as many as the longest."""
+    sizes = {"seeds": len(seeds)} | {n: len(v) for n, v in hyper.items() if isinstance(v, tuple)}
+    longest = max(sizes, key=lambda name: sizes[name])
+    for name, size in sizes.items():
+        if size not in (1, sizes[longest]):
+            raise UsageError(
+                f"`combine=zip` takes the first of every list together, so they must be equally long; "
+                f"{name} has {size} and {longest} has {sizes[longest]}"
+            )
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:

@@ -11,7 +11,7 @@ from typing import Any
 from dac.algorithms import ALGORITHMS, AbstractAlgorithm, AbstractOnPolicy, make_algorithm
 from dac.config.schema import Training, fields_of, settings_of
 from dac.config.text import to_toml
-from dac.core.population import Member, grid
+from dac.core.population import Member, grid, paired
 from dac.core.schedule import Schedule
 
 
@@ -28,11 +28,12 @@ class RunConfig:
     def members(self) -> list[Member]:
         swept = {name: value for name, value in self.hyper.items() if name in self._floats()}
         lists = {n: tuple(v) if isinstance(v, list | tuple) else (v,) for n, v in swept.items()}
-        return grid(self.seeds, lists)
+        return (paired if self.training.combine == "zip" else grid)(self.seeds, lists)
 
     def alone(self, member: Member) -> RunConfig:
         """Return the run that holds this member and no other."""
-        return dataclasses.replace(self, seeds=(member.seed,), hyper={**self.hyper, **member.hyper})
+        training = dataclasses.replace(self.training, combine="grid")
+        return dataclasses.replace(self, seeds=(member.seed,), hyper={**self.hyper, **member.hyper}, training=training)
 
     def floats(self) -> dict[str, Any]:
         """Return the hyperparameters in which the members of one compiled program may differ."""
@@ -73,7 +74,7 @@ class RunConfig:
     def varied(self) -> list[str]:
         """Return the hyperparameters that differ between members."""
         floats = self._floats()
-        return [n for n, v in self.hyper.items() if n in floats and isinstance(v, list | tuple) and len(v) > 1]
+        return [n for n, v in self.hyper.items() if n in floats and isinstance(v, list | tuple) and len(set(v)) > 1]
 
     def make_algorithm(self) -> AbstractAlgorithm:
         """Return the algorithm with its static settings; the population adds those in which members differ."""

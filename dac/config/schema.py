@@ -73,6 +73,8 @@ class Training:
     """An offline dataset to learn from beside the run, as minari:ID; random_steps is 0 then, and update_after 1."""
     offline_share: float = dataclasses.field(default=0.5, metadata={"low": 0.01, "high": 1.0, "since": "0.2"})
     """Share of every batch that comes from the dataset of init_replay."""
+    combine: Literal["grid", "zip"] = dataclasses.field(default="grid", metadata={"since": "0.2"})
+    """How seeds and lists of numbers make members: every combination (grid), or the first with the first (zip)."""
 
 
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
@@ -121,14 +123,17 @@ def fields_of(owner: type) -> dict[str, tuple[Any, dataclasses.Field]]:
     return {f.name: (hints[f.name], f) for f in sorted(settings, key=shared)}
 
 
-def check(name: str, value: Any, kind: Any, field: dataclasses.Field, sweep: bool) -> Any:
-    """Return the value in the setting's own type, or raise an error that says what is accepted."""
+def check(name: str, value: Any, kind: Any, field: dataclasses.Field, sweep: bool, repeats: bool = False) -> Any:
+    """Return the value in the setting's own type, or raise an error that says what is accepted.
+
+    With `sweep` a float may be a list, which may hold a value twice with `repeats`.
+    """
     if kind is float:
         if sweep and isinstance(value, list | tuple):
             if not value:
                 raise UsageError(f"{name} is an empty list; give at least one number")
             values = tuple(check(name, v, float, field, sweep=False) for v in value)
-            if len(set(values)) != len(values):
+            if len(set(values)) != len(values) and not repeats:
                 raise UsageError(f"{name} holds the same value twice: {', '.join(f'{v:g}' for v in values)}")
             return values
         low, high = field.metadata.get("low", 0.0), field.metadata.get("high", math.inf)

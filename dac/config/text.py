@@ -14,9 +14,9 @@ from dac.config.schema import MAX_MEMBERS, MAX_SEED, Training, fields_of, settin
 from dac.core.types import UsageError
 
 
-def parse_seeds(seeds: Iterable[int] | int | str) -> tuple[int, ...]:
-    """Read seeds written as `7`, `0:30` (30 not included) or `1,5,9`; they are distinct and not negative."""
-    accepted = f"accepted: 7, 0:30 or 1,5,9; distinct whole numbers from 0 to {MAX_SEED}"
+def parse_seeds(seeds: Iterable[int] | int | str, *, repeats: bool = False) -> tuple[int, ...]:
+    """Read seeds written as `7`, `0:30` (30 not included) or `1,5,9`; distinct, unless `repeats`, and not negative."""
+    accepted = f"accepted: 7, 0:30 or 1,5,9; {'' if repeats else 'distinct '}whole numbers from 0 to {MAX_SEED}"
     try:
         if isinstance(seeds, str):
             if ":" in seeds:
@@ -31,7 +31,7 @@ def parse_seeds(seeds: Iterable[int] | int | str) -> tuple[int, ...]:
     except (ValueError, TypeError):
         values = ()
     whole = all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MAX_SEED for v in values)
-    if not values or not whole or len(set(values)) != len(values):
+    if not values or not whole or (len(set(values)) != len(values) and not repeats):
         raise UsageError(f"bad seeds {seeds!r} ({accepted})")
     return values
 

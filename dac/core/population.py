@@ -55,6 +55,14 @@ def grid(seeds: Sequence[int], hyper: Mapping[str, Sequence[float]]) -> list[Mem
     return [Member(seed, dict(zip(hyper, values, strict=True)), varied) for values in combinations for seed in seeds]
 
 
+def paired(seeds: Sequence[int], hyper: Mapping[str, Sequence[float]]) -> list[Member]:
+    """The first seed with the first value of every hyperparameter, the second with the second; one stands for all."""
+    count = max(len(seeds), *map(len, hyper.values()))
+    varied = tuple(name for name, values in hyper.items() if len(set(values)) > 1)
+    chosen = [{name: values[k % len(values)] for name, values in hyper.items()} for k in range(count)]
+    return [Member(seeds[k % len(seeds)], own, varied) for k, own in enumerate(chosen)]
+
+
 def stack_keys(members: Sequence[Member]) -> Key[Array, " member"]:
     return jax.vmap(member_key)(jnp.array([m.seed for m in members], jnp.uint32))
 

@@ -31,6 +31,27 @@ def test_lists_become_a_population():
     assert config.make_algorithm().algorithm.hidden == (256, 256)
 
 
+def test_lists_can_be_taken_together(tmp_path):
+    """The first seed with the first numbers; what is given once stands for all, and a value may come twice."""
+    given = {"combine": "zip", "alpha": [0.5, 0.5, 1.0], "beta": 2, "gamma": [0.9]}
+    config = resolve("dac", "maze", seeds=[4, 4, 7], settings=given)
+    seen = [(m.seed, m.hyper["alpha"], m.hyper["beta"], m.hyper["gamma"]) for m in config.members()]
+    assert seen == [(4, 0.5, 2.0, 0.9), (4, 0.5, 2.0, 0.9), (7, 1.0, 2.0, 0.9)]
+    assert config.varied() == ["alpha"]
+    assert config.members()[2].label() == "seed 7, alpha 1"
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml())
+    assert resolve(file=path) == config
+    alone = config.alone(config.members()[2])
+    assert (
+        alone.fingerprint()
+        == resolve("dac", "maze", seeds=7, settings={"beta": 2, "gamma": 0.9, "alpha": 1.0}).fingerprint()
+    )
+    assert [m.seed for m in resolve("dac", "maze", seeds=3, settings=given).members()] == [3, 3, 3]
+    with pytest.raises(UsageError, match="equally long; alpha has 3 and seeds has 4"):
+        resolve("dac", "maze", seeds=range(4), settings=given)
+
+
 def test_a_configuration_survives_its_own_toml(tmp_path):
     given = {"alpha": [0.1, 0.9], "clip": math.inf, "hidden": (8, 4), "steps": 2000, "policy_q": "min"}
     config = resolve("dac", "maze", seeds=[4, 2], settings=given)
