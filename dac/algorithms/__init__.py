@@ -22,6 +22,7 @@ from dac.algorithms.fixed_sigma import FixedSigma as FixedSigma
 from dac.algorithms.metrics import METRICS as METRICS
 from dac.algorithms.metrics import WithMetrics as WithMetrics
 from dac.algorithms.mme import MME as MME
+from dac.algorithms.n_step import WithReturns as WithReturns
 from dac.algorithms.ppo import PPO as PPO
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
@@ -74,8 +75,8 @@ def owners(name: str, bonus: str = "none") -> list[type]:
     """The classes whose fields are the settings of an algorithm with a bonus."""
     entry = ALGORITHMS[name]
     around = [entry.around] if entry.around else []
-    schedule = [WithSchedule] if issubclass(entry.algorithm, AbstractOffPolicy) else []
-    return [entry.algorithm, *around, *schedule, *([] if bonus == "none" else [BONUSES[bonus]])]
+    further = [WithSchedule, WithReturns] if issubclass(entry.algorithm, AbstractOffPolicy) else []
+    return [entry.algorithm, *around, *further, *([] if bonus == "none" else [BONUSES[bonus]])]
 
 
 def make_algorithm(
@@ -102,6 +103,8 @@ def make_algorithm(
     if isinstance(algorithm, AbstractOffPolicy):
         scheduled = make(WithSchedule, algorithm, horizon)
         algorithm = algorithm if scheduled.schedule == "constant" else scheduled
+        summed = make(WithReturns, algorithm)
+        algorithm = algorithm if summed.n_step == 1 else summed
     if bonus != "none":
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no bonus (accepted: {', '.join(off_policy())})")

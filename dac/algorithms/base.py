@@ -118,11 +118,22 @@ class Recent(eqx.Module):
     """Whether the window still covers the whole replay buffer, so that these transitions are like any others."""
 
 
+class Following(eqx.Module):
+    """What happened after the transitions of a batch, in the same environments, step by step."""
+
+    transitions: Transition
+    """With axes (batch, step)."""
+    exist: Bool[Array, "batch step"]
+    """Whether there is such a row; where there is none, the last one stands once more."""
+
+
 class Batch(Transition):
     """Transitions drawn from the replay buffer for one update."""
 
     recent: Recent | None = None
     """As many of the latest transitions, for an algorithm that asks for them; None for all others."""
+    following: Following | None = None
+    """The steps after these, for an algorithm that looks ahead; None for all others."""
 
 
 class AbstractOffPolicy(AbstractAlgorithm[State]):
@@ -143,6 +154,11 @@ class AbstractOffPolicy(AbstractAlgorithm[State]):
         return 0
 
     @property
+    def lookahead(self) -> int:
+        """How many steps of `Batch.following` come with every transition of a batch; 0 for none."""
+        return 0
+
+    @property
     def refresh_every(self) -> int:
         """Environment steps between calls of `refresh`; 0 for none."""
         return 0
@@ -156,6 +172,40 @@ class AbstractOffPolicy(AbstractAlgorithm[State]):
         """Look at the latest transitions as a whole, newest first; of the rows given, `count` hold something."""
         del latest, count
         return state
+
+
+class AbstractAround(AbstractOffPolicy[State]):
+    """An algorithm around another one, which it asks for everything that it does not change."""
+
+    algorithm: eqx.AbstractVar[AbstractOffPolicy]
+    """What learns."""
+
+    @property
+    def batch_size(self) -> int:
+        return self.algorithm.batch_size
+
+    @property
+    def recent(self) -> int:
+        return self.algorithm.recent
+
+    @property
+    def lookahead(self) -> int:
+        return self.algorithm.lookahead
+
+    @property
+    def refresh_every(self) -> int:
+        return self.algorithm.refresh_every
+
+    @property
+    def refresh_window(self) -> int:
+        return self.algorithm.refresh_window
+
+    def setting(self, name: str) -> Any:
+        """A hyperparameter of the algorithm, which may itself be around another one."""
+        algorithm: Any = self.algorithm
+        while not hasattr(algorithm, name):
+            algorithm = algorithm.algorithm
+        return getattr(algorithm, name)
 
 
 class AbstractOnPolicy(AbstractAlgorithm[State]):

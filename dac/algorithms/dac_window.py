@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.algorithms.base import AbstractOffPolicy, Batch, count, number
+from dac.algorithms.base import AbstractAround, Batch, count, number
 from dac.algorithms.dac import DAC, State
 from dac.algorithms.parts.vae import ConditionalVAE, learn_and_draw
 from dac.core.keys import AUTO_ENCODER, side_key
@@ -25,7 +25,7 @@ class WithWindowState(State):
     vae: Learner[ConditionalVAE] | None
 
 
-class WithWindow(AbstractOffPolicy[WithWindowState]):
+class WithWindow(AbstractAround[WithWindowState]):
     """DAC whose q is that of the latest transitions, or DAC itself while there is no window."""
 
     algorithm: DAC
@@ -36,10 +36,6 @@ class WithWindow(AbstractOffPolicy[WithWindowState]):
     """Noise on the actions drawn with --q-window, in multiples of the reconstruction error; 0 adds none."""
     q_window: int = count(0, 0, 2**31 - 1)
     """Let q be the actions of the latest X transitions, by an auto-encoder; 0 for the whole replay buffer."""
-
-    @property
-    def batch_size(self) -> int:
-        return self.algorithm.batch_size
 
     @property
     def recent(self) -> int:

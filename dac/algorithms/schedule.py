@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from dac.algorithms.base import AbstractOffPolicy, Batch, choice, count
+from dac.algorithms.base import AbstractAround, AbstractOffPolicy, Batch, choice, count
 from dac.core.learner import SCHEDULES
 from dac.core.networks import AbstractPolicy
 from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition
@@ -20,7 +20,7 @@ class WithScheduleState(eqx.Module):
     """Updates taken."""
 
 
-class WithSchedule(AbstractOffPolicy[WithScheduleState]):
+class WithSchedule(AbstractAround[WithScheduleState]):
     """An algorithm whose learning rate follows the updates it has taken; that of a bonus does not."""
 
     algorithm: AbstractOffPolicy
@@ -31,22 +31,6 @@ class WithSchedule(AbstractOffPolicy[WithScheduleState]):
     """How the learning rate falls: not at all, along a line to 0, or along half a cosine to 0."""
     schedule_steps: int = count(0, 0, 2**31 - 1, since="0.2")
     """Environment steps over which the learning rate falls; 0 for those of the run."""
-
-    @property
-    def batch_size(self) -> int:
-        return self.algorithm.batch_size
-
-    @property
-    def recent(self) -> int:
-        return self.algorithm.recent
-
-    @property
-    def refresh_every(self) -> int:
-        return self.algorithm.refresh_every
-
-    @property
-    def refresh_window(self) -> int:
-        return self.algorithm.refresh_window
 
     def replace(self, **values: float) -> WithSchedule:
         return type(self)(self.algorithm.replace(**values), self.horizon, self.schedule, self.schedule_steps)
@@ -59,10 +43,7 @@ class WithSchedule(AbstractOffPolicy[WithScheduleState]):
 
     def rate(self, updates: Int[Array, ""]) -> Scalar:
         """The learning rate of the update after so many."""
-        algorithm: Any = self.algorithm
-        while not hasattr(algorithm, "learning_rate"):  # it is inside one that draws actions of a window
-            algorithm = algorithm.algorithm
-        return algorithm.learning_rate * SCHEDULES[self.schedule](jnp.clip(updates / self.horizon, 0, 1))
+        return self.setting("learning_rate") * SCHEDULES[self.schedule](jnp.clip(updates / self.horizon, 0, 1))
 
     def update(self, state: WithScheduleState, batch: Batch, key: PRNGKey) -> tuple[WithScheduleState, Metrics]:
         rate: Any = self.rate(state.updates)

@@ -64,6 +64,22 @@ def sample_mixed(capacity: int, count: Count, key: PRNGKey, size: int, mix: Mix)
     return jnp.where(jnp.arange(size) < jnp.minimum(most, count), online, offline)
 
 
+def following(
+    capacity: int, count: Count, positions: Int[Array, " batch"], steps: int, envs: int, mix: Mix | None = None
+) -> Int[Array, "batch step"]:
+    """Positions of the next `steps` transitions of the same environment; where there are no more, of the last one.
+
+    Rows of one environment are `envs` apart, and none follows the newest; those of a dataset are neighbours.
+    """
+    ahead = jnp.arange(1, steps + 1)
+    left = (count - 1 - positions) % capacity // envs
+    online = (positions[:, None] + envs * jnp.minimum(ahead[None], left[:, None])) % capacity
+    if mix is None:
+        return online
+    offline = jnp.minimum(positions[:, None] + ahead[None], capacity + mix.size - 1)
+    return jnp.where(positions[:, None] < capacity, online, offline)
+
+
 def gather(ring: Ring, positions: Int[Array, "*batch"], dataset: Dataset | None = None) -> Float[Array, "*batch row"]:
     """The rows at these positions, which are known to be inside: in the ring, or behind it in the dataset."""
     if dataset is None:

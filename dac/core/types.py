@@ -46,7 +46,7 @@ class Transition(eqx.Module):
     reward: Float[Array, "*axes"]
     """Reward of the step."""
     terminated: Float[Array, "*axes"]
-    """1 where the task is over and what follows is worth nothing, else 0."""
+    """1 where the task is over and what follows is worth nothing, else 0; between them for a sum of several steps."""
     truncated: Float[Array, "*axes"]
     """1 where a time-out cut the episode, whose next observation still counts, else 0."""
     next_obs: Float[Array, "*axes obs"]

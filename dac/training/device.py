@@ -153,6 +153,7 @@ class DeviceLoop(AbstractLoop):
             jnp.int32(self.step),
             stored,
             self.spec,
+            self.schedule.envs,
             self.schedule.offline_share,
             self._dataset,
         )
@@ -230,7 +231,7 @@ def one_step(
     if training and isinstance(algorithm, AbstractOffPolicy):
         stored = step * schedule.envs
         updates, share = schedule.updates_per_iteration, schedule.offline_share
-        state = learn(algorithm, state, ring, key, step, stored, spec, updates, share, dataset)
+        state = learn(algorithm, state, ring, key, step, stored, spec, updates, schedule.envs, share, dataset)
     state = unless_frozen(frozen, carry.state, state)
     env_keys = jax.random.split(step_keys(key, step).env, schedule.envs)
     episodes, now = jax.vmap(env.step)(carry.episodes, action, env_keys)

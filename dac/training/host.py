@@ -206,14 +206,15 @@ class HostLoop(AbstractLoop):
         if self.step > 0:
             start = (self.step - 1) * envs % self.schedule.capacity
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
-        rows, clock = self._rows(self._positions) if learning else None, self._clock
+        positions, clock = self._positions, self._clock
+        rows = self._rows(positions) if learning else None
         # before the update, so that what the next step draws is here by then
         self._clock, self._noise, self._positions = programs.tick_and_draw(
             self._layout, self._context, clock, self._dataset_size
         )
         if rows is not None:
             self._state = programs.learn_from_rows(
-                self._layout, self._context, self._state, rows, clock, self.health.mask
+                self._layout, self._context, self._state, rows, positions, clock, self.health.mask
             )
 
     def _rows(self, positions: Array) -> np.ndarray:
@@ -359,14 +360,23 @@ class HostLoop(AbstractLoop):
     def measure(self) -> dict[str, np.ndarray]:
         step, stored = np.int32(self.step), np.int32(self.stored)
         if self._host_ring is None:
-            share = self.schedule.offline_share
+            envs, share = self.schedule.envs, self.schedule.offline_share
             values = measure_members(
-                self._algorithms, self.states, self._ring, self._keys, step, stored, self.spec, share, self._dataset
+                self._algorithms,
+                self.states,
+                self._ring,
+                self._keys,
+                step,
+                stored,
+                self.spec,
+                envs,
+                share,
+                self._dataset,
             )
         else:
             positions = programs.measuring_positions(self._layout, self._context, step, stored, self._dataset_size)
             rows = self._rows(positions)
-            values = programs.measure_from_rows(self._layout, self._context, self._state, rows, step, stored)
+            values = programs.measure_from_rows(self._layout, self._context, self._state, rows, positions, step, stored)
         return {name: np.asarray(value) for name, value in values.items()}
 
     def visited(self) -> np.ndarray | None:

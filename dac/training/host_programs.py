@@ -75,7 +75,7 @@ def _mapped(layout: Layout, function: Callable, context: Context, state: State, 
 
 
 def _changed(
-    layout: Layout, function: Callable, context: Context, state: State, frozen: Frozen, data: Array, time: Clock
+    layout: Layout, function: Callable, context: Context, state: State, frozen: Frozen, data: PyTree, time: Clock
 ) -> State:
     """The new states after a function of (algorithm, state, key, data, time); those of frozen members stay."""
 
@@ -122,7 +122,7 @@ def _learning_positions(
     def one(algorithm, key, clock):
         stored = clock * schedule.envs
         updates = schedule.updates_per_iteration
-        return member.learning_positions(algorithm, schedule.capacity, key, clock, stored, updates, mix)
+        return member.learning_positions(algorithm, schedule.capacity, key, clock, stored, updates, schedule.envs, mix)
 
     return _positions(layout, one, context, clock)
 
@@ -177,7 +177,7 @@ def learn(
             return member.learn_from_rollout(algorithm, state, ring, key, clock, schedule.envs, spec)
         stored = clock * schedule.envs
         updates, share = schedule.updates_per_iteration, schedule.offline_share
-        return member.learn(algorithm, state, ring, key, clock, stored, spec, updates, share, dataset)
+        return member.learn(algorithm, state, ring, key, clock, stored, spec, updates, schedule.envs, share, dataset)
 
     ring = _put(layout, ring, packed, clock)
     return _changed(layout, one, context, state, frozen, ring, clock), ring, *_tick(layout, context, clock)
@@ -217,10 +217,10 @@ def measuring_positions(
     layout: Layout, context: Context, step: Clock, stored: Clock, dataset_size: Int[Array, ""] | None = None
 ) -> Int[Array, "member *rows"]:
     """Which rows `measure_from_rows` looks at."""
-    mix = _mix(layout, dataset_size)
+    schedule, mix = layout.schedule, _mix(layout, dataset_size)
 
     def one(algorithm, key, step, stored):
-        return member.measuring_positions(algorithm, layout.schedule.capacity, key, step, stored, mix)
+        return member.measuring_positions(algorithm, schedule.capacity, key, step, stored, schedule.envs, mix)
 
     return _positions(layout, one, context, step, stored)
 
@@ -237,16 +237,18 @@ def window_positions(layout: Layout, context: Context, stored: Clock) -> Int[Arr
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def learn_from_rows(layout: Layout, context: Context, state: State, rows: Array, clock: Clock, frozen: Frozen) -> State:
-    """Learn from rows that were gathered on the host."""
+def learn_from_rows(
+    layout: Layout, context: Context, state: State, rows: Array, positions: Array, clock: Clock, frozen: Frozen
+) -> State:
+    """Learn from rows that were gathered on the host, from these positions."""
     schedule, spec = layout.schedule, layout.spec
 
-    def one(algorithm, state, key, rows, clock):
-        stored = clock * schedule.envs
+    def one(algorithm, state, key, data, clock):
+        (rows, positions), stored, capacity = data, clock * schedule.envs, schedule.capacity
         mixed = schedule.offline_share > 0
-        return member.learn_from_rows(algorithm, state, rows, key, clock, stored, schedule.capacity, spec, mixed)
+        return member.learn_from_rows(algorithm, state, rows, positions, key, clock, stored, capacity, spec, mixed)
 
-    return _changed(layout, one, context, state, frozen, rows, clock)
+    return _changed(layout, one, context, state, frozen, (rows, positions), clock)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -263,11 +265,14 @@ def refresh_from_rows(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def measure_from_rows(layout: Layout, context: Context, state: State, rows: Array, step: Clock, stored: Clock) -> Any:
-    """What every member measures on rows that were gathered on the host."""
+def measure_from_rows(
+    layout: Layout, context: Context, state: State, rows: Array, positions: Array, step: Clock, stored: Clock
+) -> Any:
+    """What every member measures on rows that were gathered on the host, from these positions."""
 
-    def one(algorithm, state, key, rows, step, stored):
-        capacity, mixed = layout.schedule.capacity, layout.schedule.offline_share > 0
-        return member.measure_from_rows(algorithm, state, rows, key, step, stored, capacity, layout.spec, mixed)
+    def one(algorithm, state, key, data, step, stored):
+        (rows, positions), capacity, spec = data, layout.schedule.capacity, layout.spec
+        mixed = layout.schedule.offline_share > 0
+        return member.measure_from_rows(algorithm, state, rows, positions, key, step, stored, capacity, spec, mixed)
 
-    return _mapped(layout, one, context, state, rows, step, stored, shared=2)
+    return _mapped(layout, one, context, state, (rows, positions), step, stored, shared=2)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy, Batch, Recent
+from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy, Batch, Following, Recent
 from dac.core import replay
 from dac.core.keys import INIT, MEASURE, RECENT, side_key, step_keys, stream
 from dac.core.networks import AbstractPolicy
@@ -68,21 +68,29 @@ def choose_actions(
 
 
 def batch_positions(
-    algorithm: AbstractOffPolicy, capacity: int, stored: Step, key: PRNGKey, mix: replay.Mix | None = None
+    algorithm: AbstractOffPolicy, capacity: int, stored: Step, key: PRNGKey, envs: int, mix: replay.Mix | None = None
 ) -> Int[Array, " rows"]:
     """Positions of one batch in the ring, or in the dataset behind it if there is one.
 
-    They are followed by those of its recent batch, all in the ring, if the algorithm wants one.
+    They are followed by those of its recent batch, all in the ring, if the algorithm wants one, and by those of the
+    steps after the batch, step by step, if it looks ahead.
     """
     if mix is None:
         drawn = replay.sample_indices(capacity, stored, key, algorithm.batch_size)
     else:
         drawn = replay.sample_mixed(capacity, stored, key, algorithm.batch_size, mix)
-    if not algorithm.recent:
-        return drawn
-    recent_key = side_key(key, RECENT)  # leaves the batch itself as it would be without
-    recent = replay.sample_indices(capacity, stored, recent_key, algorithm.batch_size, algorithm.recent)
-    return jnp.concatenate([drawn, recent])
+    parts = [drawn]
+    if algorithm.recent:
+        recent_key = side_key(key, RECENT)  # leaves the batch itself as it would be without
+        parts.append(replay.sample_indices(capacity, stored, recent_key, algorithm.batch_size, algorithm.recent))
+    if algorithm.lookahead:
+        parts.append(replay.following(capacity, stored, drawn, algorithm.lookahead, envs, mix).T.ravel())
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def rows_per_batch(algorithm: AbstractOffPolicy) -> int:
+    """How many positions `batch_positions` has."""
+    return algorithm.batch_size * (1 + (algorithm.recent > 0) + algorithm.lookahead)
 
 
 def learning_positions(
@@ -92,17 +100,19 @@ def learning_positions(
     step: Step,
     stored: Step,
     updates: int,
+    envs: int,
     mix: replay.Mix | None = None,
 ) -> Int[Array, "update rows"]:
     """Positions of the batches of step `step`."""
     keys = jax.random.split(step_keys(key, step).learn, updates)
-    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0], mix))(keys)
+    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0], envs, mix))(keys)
 
 
 def learn_from_rows(
     algorithm: AbstractOffPolicy[State],
     state: State,
     rows: Float[Array, "update rows row"],
+    positions: Int[Array, "update rows"],
     key: PRNGKey,
     step: Step,
     stored: Step,
@@ -114,21 +124,21 @@ def learn_from_rows(
     updates = rows.shape[0]
     keys = jax.random.split(step_keys(key, step).learn, updates)
 
-    def one(state: State, now: tuple[Float[Array, "rows row"], PRNGKey]) -> tuple[State, None]:
-        rows, key = now
-        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec, mixed)[
-            0
-        ], None
+    def one(state: State, now: tuple[Array, Array, PRNGKey]) -> tuple[State, None]:
+        rows, positions, key = now
+        update_key = jax.random.split(key)[1]
+        return update_from_rows(algorithm, state, rows, positions, update_key, stored, capacity, spec, mixed)[0], None
 
     if updates == 1:  # no loop in the program, so that one update fuses with what surrounds it
-        return one(state, (rows[0], keys[0]))[0]
-    return jax.lax.scan(one, state, (rows, keys))[0]
+        return one(state, (rows[0], positions[0], keys[0]))[0]
+    return jax.lax.scan(one, state, (rows, positions, keys))[0]
 
 
 def update_from_rows(
     algorithm: AbstractOffPolicy[State],
     state: State,
     rows: Float[Array, "rows row"],
+    positions: Int[Array, " rows"],
     key: PRNGKey,
     stored: Step,
     capacity: int,
@@ -136,11 +146,16 @@ def update_from_rows(
     mixed: bool = False,
 ) -> tuple[State, Metrics]:
     """One update from the rows at `batch_positions`; `mixed` says that some may come from a dataset."""
-    size, recent = algorithm.batch_size, None
+    size, steps, recent, following = algorithm.batch_size, algorithm.lookahead, None, None
     if algorithm.recent:
         whole = jnp.zeros((), bool) if mixed else jnp.minimum(stored, capacity) <= algorithm.recent
-        recent = Recent(unpack(rows[size:], spec), whole)
-    return algorithm.update(state, Batch(**vars(unpack(rows[:size], spec)), recent=recent), key)
+        recent = Recent(unpack(rows[size : 2 * size], spec), whole)
+    if steps:
+        later = rows[-size * steps :].reshape(steps, size, -1).swapaxes(0, 1)
+        where = jnp.concatenate([positions[:size], positions[-size * steps :]]).reshape(steps + 1, size)
+        following = Following(unpack(later, spec), (where[1:] != where[:-1]).T)
+    batch = Batch(**vars(unpack(rows[:size], spec)), recent=recent, following=following)
+    return algorithm.update(state, batch, key)
 
 
 def learn(
@@ -152,14 +167,15 @@ def learn(
     stored: Step,
     spec: EnvSpec,
     updates: int,
+    envs: int,
     share: float = 0.0,
     dataset: replay.Dataset | None = None,
 ) -> State:
     """Draw a fresh batch per update, a share of it from the dataset if there is one, and learn from them."""
     mix, capacity = mix_with(dataset, share), ring.shape[0]
-    drawn = learning_positions(algorithm, capacity, key, step, stored, updates, mix)
+    drawn = learning_positions(algorithm, capacity, key, step, stored, updates, envs, mix)
     rows = replay.gather(ring, drawn, dataset)
-    return learn_from_rows(algorithm, state, rows, key, step, stored, capacity, spec, mixed=mix is not None)
+    return learn_from_rows(algorithm, state, rows, drawn, key, step, stored, capacity, spec, mixed=mix is not None)
 
 
 def mix_with(dataset: replay.Dataset | None, share: float) -> replay.Mix | None:
@@ -213,17 +229,24 @@ def window_positions(capacity: int, window: int, stored: Step) -> Int[Array, " w
 
 
 def measuring_positions(
-    algorithm: AbstractOffPolicy, capacity: int, key: PRNGKey, step: Step, stored: Step, mix: replay.Mix | None = None
+    algorithm: AbstractOffPolicy,
+    capacity: int,
+    key: PRNGKey,
+    step: Step,
+    stored: Step,
+    envs: int,
+    mix: replay.Mix | None = None,
 ) -> Int[Array, "batches rows"]:
     """Positions of the batches that `measure_from_rows` looks at."""
     keys = jax.random.split(stream(key, MEASURE, step), MEASURED_BATCHES)
-    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0], mix))(keys)
+    return jax.vmap(lambda k: batch_positions(algorithm, capacity, stored, jax.random.split(k)[0], envs, mix))(keys)
 
 
 def measure_from_rows(
     algorithm: AbstractOffPolicy[State],
     state: State,
     rows: Float[Array, "batches rows row"],
+    positions: Int[Array, "batches rows"],
     key: PRNGKey,
     step: Step,
     stored: Step,
@@ -236,15 +259,16 @@ def measure_from_rows(
     Measuring once per evaluation instead of in every update keeps two dozen small reductions out of the hot loop.
     """
 
-    def one(now: tuple[Float[Array, "rows row"], PRNGKey]) -> Metrics:
-        rows, key = now
-        return update_from_rows(algorithm, state, rows, jax.random.split(key)[1], stored, capacity, spec, mixed)[1]
+    def one(now: tuple[Array, Array, PRNGKey]) -> Metrics:
+        rows, positions, key = now
+        update_key = jax.random.split(key)[1]
+        return update_from_rows(algorithm, state, rows, positions, update_key, stored, capacity, spec, mixed)[1]
 
-    metrics = jax.lax.map(one, (rows, jax.random.split(stream(key, MEASURE, step), MEASURED_BATCHES)))
+    metrics = jax.lax.map(one, (rows, positions, jax.random.split(stream(key, MEASURE, step), MEASURED_BATCHES)))
     return jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
 
 
-@functools.partial(jax.jit, static_argnames=("spec", "share"))
+@functools.partial(jax.jit, static_argnames=("spec", "envs", "share"))
 def measure_members(
     algorithms: AbstractAlgorithm,
     states: PyTree,
@@ -253,6 +277,7 @@ def measure_members(
     step: Step,
     stored: Step,
     spec: EnvSpec,
+    envs: int,
     share: float = 0.0,
     dataset: replay.Dataset | None = None,
 ) -> dict[str, Float[Array, " member"]]:
@@ -262,8 +287,11 @@ def measure_members(
         if isinstance(algorithm, AbstractOnPolicy):
             return algorithm.metrics(state)
         mix, capacity = mix_with(dataset, share), ring.shape[0]
-        rows = replay.gather(ring, measuring_positions(algorithm, capacity, key, step, stored, mix), dataset)
-        return measure_from_rows(algorithm, state, rows, key, step, stored, capacity, spec, mixed=mix is not None)
+        drawn = measuring_positions(algorithm, capacity, key, step, stored, envs, mix)
+        rows = replay.gather(ring, drawn, dataset)
+        return measure_from_rows(
+            algorithm, state, rows, drawn, key, step, stored, capacity, spec, mixed=mix is not None
+        )
 
     return each_member(one, shared=(4, 5))(algorithms, states, rings, keys, step, stored)
 
@@ -276,8 +304,9 @@ def metric_names(
     def one(algorithm, state, key):
         if isinstance(algorithm, AbstractOnPolicy):
             return algorithm.metrics(state)
-        rows = jnp.zeros((algorithm.batch_size * (2 if algorithm.recent else 1), row_size(spec)), float_dtype())
-        return update_from_rows(algorithm, state, rows, key, jnp.int32(1), 1, spec)[1]
+        positions = jnp.zeros(rows_per_batch(algorithm), jnp.int32)
+        rows = jnp.zeros((*positions.shape, row_size(spec)), float_dtype())
+        return update_from_rows(algorithm, state, rows, positions, key, jnp.int32(1), 1, spec)[1]
 
     return list(eqx.filter_eval_shape(each_member(one), algorithms, states, keys))
 

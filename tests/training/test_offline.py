@@ -155,7 +155,7 @@ def test_every_off_policy_algorithm_takes_a_dataset(name):
     def once(key):
         state = fresh_state(algorithm, key, spec)
         ring, dataset = replay.empty(20, spec), jnp.zeros((7, row_size(spec)))
-        return state, learn(algorithm, state, ring, key, jnp.int32(5), jnp.int32(5), spec, 2, 0.5, dataset)
+        return state, learn(algorithm, state, ring, key, jnp.int32(5), jnp.int32(5), spec, 2, 1, 0.5, dataset)
 
     with jax.numpy_rank_promotion("raise"):
         before, after = jax.eval_shape(once, key)

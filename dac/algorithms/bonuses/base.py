@@ -11,10 +11,11 @@ import dataclasses
 from typing import Any, Generic
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dac.algorithms.base import AbstractOffPolicy, Batch, State
+from dac.algorithms.base import AbstractAround, AbstractOffPolicy, Batch, Following, State
 from dac.core.keys import BONUS, side_key
 from dac.core.networks import AbstractPolicy
 from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
@@ -56,21 +57,13 @@ class WithBonusState(eqx.Module):
     """State of the bonus."""
 
 
-class WithBonus(AbstractOffPolicy[WithBonusState]):
+class WithBonus(AbstractAround[WithBonusState]):
     """An algorithm whose batches carry reward + bonus."""
 
     algorithm: AbstractOffPolicy
     """What learns from the sum."""
     bonus: AbstractBonus
     """What is added to the reward."""
-
-    @property
-    def batch_size(self) -> int:
-        return self.algorithm.batch_size
-
-    @property
-    def recent(self) -> int:
-        return self.algorithm.recent
 
     @property
     def refresh_every(self) -> int:
@@ -94,10 +87,17 @@ class WithBonus(AbstractOffPolicy[WithBonusState]):
 
     def update(self, state: WithBonusState, batch: Batch, key: PRNGKey) -> tuple[WithBonusState, Metrics]:
         bonus_state, bonus, bonus_metrics = self.bonus.update(state.bonus, batch)
-        paid = dataclasses.replace(batch, reward=batch.reward + bonus)
+        following = None if batch.following is None else self._pay(state.bonus, batch.following)
+        paid = dataclasses.replace(batch, reward=batch.reward + bonus, following=following)
         inner, metrics = self.algorithm.update(state.algorithm, paid, key)
         bonus_metrics = {"bonus_mean": jnp.mean(bonus), "bonus_std": jnp.std(bonus)} | bonus_metrics
         return WithBonusState(inner, bonus_state), metrics | bonus_metrics
+
+    def _pay(self, state: Any, following: Following) -> Following:
+        """Add the bonus to later steps too, each step a batch of its own, of which nothing is learnt."""
+        later = following.transitions
+        bonus = jax.vmap(lambda step: self.bonus.update(state, step)[1], in_axes=1, out_axes=1)(later)
+        return dataclasses.replace(following, transitions=dataclasses.replace(later, reward=later.reward + bonus))
 
     def refresh(self, state: WithBonusState, latest: Transition, count: Int[Array, ""]) -> WithBonusState:
         return WithBonusState(state.algorithm, self.bonus.refresh(state.bonus, latest, count))

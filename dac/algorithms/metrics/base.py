@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import equinox as eqx
 from jaxtyping import Array, Int
 
-from dac.algorithms.base import AbstractOffPolicy, Batch
+from dac.algorithms.base import AbstractAround, AbstractOffPolicy, Batch
 from dac.core.keys import METRIC, side_key
 from dac.core.networks import AbstractPolicy
 from dac.core.types import EnvSpec, Metrics, PRNGKey, Scalar, Transition
@@ -17,7 +17,7 @@ Metric: TypeAlias = Callable[[AbstractPolicy, Transition, PRNGKey], Scalar]
 """A number computed from the policy, a batch of the replay buffer and a key."""
 
 
-class WithMetrics(AbstractOffPolicy[Any]):
+class WithMetrics(AbstractAround[Any]):
     """An algorithm that measures more than its own metrics; its state and its updates are the algorithm's own."""
 
     algorithm: AbstractOffPolicy
@@ -29,22 +29,6 @@ class WithMetrics(AbstractOffPolicy[Any]):
     def around(cls, algorithm: AbstractOffPolicy, metrics: Mapping[str, Metric]) -> WithMetrics:
         """Return the algorithm with these metrics beside its own."""
         return cls(algorithm, tuple(metrics.items()))
-
-    @property
-    def batch_size(self) -> int:
-        return self.algorithm.batch_size
-
-    @property
-    def recent(self) -> int:
-        return self.algorithm.recent
-
-    @property
-    def refresh_every(self) -> int:
-        return self.algorithm.refresh_every
-
-    @property
-    def refresh_window(self) -> int:
-        return self.algorithm.refresh_window
 
     def replace(self, **values: float) -> WithMetrics:
         return type(self)(self.algorithm.replace(**values), self.metrics)
