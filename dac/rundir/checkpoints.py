@@ -29,6 +29,7 @@ from safetensors.numpy import load, save
 from dac._version import __version__
 from dac.core.types import UsageError
 from dac.rundir.files import write_atomically
+from dac.rundir.lock import check_held
 
 SCHEMA = 1
 FOLDER = "checkpoint"
@@ -303,9 +304,10 @@ def _remove_old(folder: Path, step: int) -> None:
         except UsageError:  # damaged since; its files may serve to find out why
             return
         needed |= {checkpoint.state.name, *(piece.name for piece in checkpoint.ring)}
-    for path in folder.iterdir():
-        if path.name not in needed:
-            path.unlink(missing_ok=True)
+    unneeded = [path for path in folder.iterdir() if path.name not in needed]
+    check_held(folder)  # what another process writes after it has taken over is not in the list
+    for path in unneeded:
+        path.unlink(missing_ok=True)
 
 
 def _digest(content: bytes) -> str:

@@ -7,21 +7,31 @@ import os
 from pathlib import Path
 
 from dac.core.errors import UsageError
+from dac.rundir.lock import PART, TOKEN, check_held
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write to a new name, sync, rename: a crash leaves the old file or the new one, never a part."""
-    temporary = path.with_name(path.name + ".part")
+def write_atomically(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write to a new name, sync, rename: a crash leaves the old file or the new one, never a part.
+
+    In a run directory that another process has taken over nothing is renamed. Without `sync` a power failure may lose
+    the file, and its old content too.
+    """
+    temporary = path.with_name(f"{path.name}.{TOKEN}{PART}")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        check_held(path)  # whoever takes over after this removes the file, and renaming it fails
         os.replace(temporary, path)
-        sync_directory(path.parent)
-    except OSError as error:
+        if sync:
+            sync_directory(path.parent)
+    except (OSError, UsageError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import errno
 import hashlib
 import io
 import itertools
@@ -29,6 +30,7 @@ from dac.core.population import Member
 from dac.core.types import UsageError
 from dac.rundir.files import make_directory as make_directory
 from dac.rundir.files import write_atomically
+from dac.rundir.lock import check_held
 from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, TRACEBACK, VISITS
 from dac.rundir.weights import save_tree
 
@@ -150,11 +152,14 @@ class Recorder:
             raise UsageError(f"{path} is damaged: its checksum differs")
 
     def restore(self, notes: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> None:
-        """Continue from a checkpoint, or from the start: rows that came after it are dropped, to be made again."""
+        """Continue from a checkpoint, or from the start: rows that came after it are dropped, to be made again.
+
+        The rows that are kept become another file: a process that had this one open and was fenced cannot reach it.
+        """
         path = self.directory / METRICS
         try:
             if path.exists():
-                os.truncate(path, 0 if notes is None else notes["metrics"]["bytes"])
+                write_atomically(path, path.read_bytes()[: 0 if notes is None else notes["metrics"]["bytes"]])
             self._remove_end()
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
@@ -178,6 +183,7 @@ class Recorder:
 
     def _remove_end(self) -> None:
         """Remove what says how the run ended, since it goes on."""
+        check_held(self.directory / SUMMARY)
         for name in (SUMMARY, TRACEBACK):
             (self.directory / name).unlink(missing_ok=True)
 
@@ -206,11 +212,16 @@ class Recorder:
         writer.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
         path, content = self.directory / METRICS, text.getvalue().encode()
         try:
-            with open(path, "ab") as file:
-                file.write(content)
+            with open(path, "ab", buffering=0) as file:
+                check_held(path)  # this very file is not the run's any more if another process takes over from here on
+                try:
+                    if file.write(content) != len(content):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                except OSError:
+                    with contextlib.suppress(OSError):  # a part of it may have been written
+                        file.truncate(self._size)
+                    raise
         except OSError as error:
-            with contextlib.suppress(OSError):  # a part of it may have been written
-                os.truncate(path, self._size)
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         self._count(content)
         self._columns, self.last_step = columns, int(rows[0]["step"])

@@ -291,7 +291,7 @@ def test_one_process_per_directory(tmp_path):
     assert not (tmp_path / "lock").exists()
 
 
-def test_a_stale_lock_is_recognised_and_a_foreign_one_believed(tmp_path):
+def test_a_stale_lock_is_recognised_and_a_foreign_one_without_a_lease_believed(tmp_path):
     import socket
 
     (tmp_path / "lock").write_text(json.dumps({"pid": 999_999_999, "host": socket.gethostname()}))

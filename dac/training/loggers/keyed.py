@@ -11,12 +11,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import json
-import os
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from dac.rundir.files import write_atomically
 from dac.training.loggers.background import AbstractLogger
 from dac.training.loggers.series import Group, Record
 from dac.training.watchers import Start
@@ -53,7 +52,8 @@ class AbstractKeyedLogger(AbstractLogger):
             return
         self.send(self._keyed(record), record.step)
         self._sent = record.step
-        _replace(self._notes, json.dumps({"id": self._identity, "step": record.step}))
+        content = json.dumps({"id": self._identity, "step": record.step}) + "\n"
+        write_atomically(self._notes, content.encode(), sync=False)
 
     def _keyed(self, record: Record) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -67,10 +67,3 @@ class AbstractKeyedLogger(AbstractLogger):
                 seed = self._start.members[index].seed
                 values |= {f"{name}{among}/seed {seed}": value for name, value in record.members[index].items()}
         return values
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all, though it may be lost with the machine's power."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text + "\n")
-    os.replace(temporary, path)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dac.core.population import stack_keys
 from dac.core.types import UsageError
+from dac.rundir.lock import check_held
 from dac.rundir.names import evaluations_file
 from dac.tasks import find_task, task_of
 from dac.training.evaluate import Evaluation as Episodes
@@ -85,6 +86,7 @@ class EvaluateOn(AbstractWatcher):
         if not rows:
             return
         with open(self._path, "a", newline="", encoding="utf-8") as file:
+            check_held(self._path)  # as with metrics.csv: who takes over makes another file of it
             # the columns of the first row; of an environment that speaks of success only now and then, some are empty
             columns = list(self.rows[0])
             writer = csv.DictWriter(file, columns, restval=math.nan, extrasaction="ignore", lineterminator="\n")

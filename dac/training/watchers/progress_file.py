@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-import os
 import time
 from pathlib import Path
 
+from dac.core.errors import UsageError
+from dac.rundir.files import write_atomically
+from dac.rundir.lock import Fenced
 from dac.rundir.names import PROGRESS
 from dac.training.watchers import AbstractWatcher, Message, Position, Start
 
@@ -19,7 +21,12 @@ WARNINGS = 20
 
 
 class ProgressFile(AbstractWatcher):
-    """Writes step, speed, time left and warnings at most once a second; a write that fails is left out."""
+    """Writes step, speed, time left and warnings at most once a second; a write that fails is left out.
+
+    One that is refused, because another process has taken the run over, ends the run in this one.
+    """
+
+    essential = True
 
     def __init__(self, directory: Path):
         self._path = directory / PROGRESS
@@ -49,7 +56,8 @@ class ProgressFile(AbstractWatcher):
             self._write(None)
 
     def on_end(self, error: BaseException | None) -> None:
-        self._write("ended" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+        with contextlib.suppress(Fenced):  # the others have to be told of the end too
+            self._write("ended" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
 
     def _write(self, end: str | None) -> None:
         self._written = time.monotonic()
@@ -61,10 +69,12 @@ class ProgressFile(AbstractWatcher):
             "end": end,
             "warnings": list(self._warnings),
         }
-        temporary = self._path.with_name(self._path.name + ".part")
-        with contextlib.suppress(OSError):  # not synced: after a power failure nothing of it is true anyway
-            temporary.write_text(json.dumps(content) + "\n")
-            os.replace(temporary, self._path)
+        try:  # not synced: after a power failure nothing of it is true anyway
+            write_atomically(self._path, (json.dumps(content) + "\n").encode(), sync=False)
+        except Fenced:  # the run is another process's now, and this one ends
+            raise
+        except UsageError:
+            return
 
     def _left(self) -> float | None:
         """Seconds to the end at the pace of the last minute, or None while that is not known."""
