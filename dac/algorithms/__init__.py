@@ -14,6 +14,7 @@ from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
 from dac.algorithms.bonuses.base import AbstractBonus as AbstractBonus
 from dac.algorithms.bonuses.base import WithBonus as WithBonus
 from dac.algorithms.bonuses.maxent_state import StateEntropy as StateEntropy
+from dac.algorithms.bonuses.novelty import Novelty as Novelty
 from dac.algorithms.bonuses.rnd import RandomNetworkDistillation as RandomNetworkDistillation
 from dac.algorithms.dac import DAC as DAC
 from dac.algorithms.dac_window import WithWindow as WithWindow
@@ -67,6 +68,7 @@ ALGORITHMS: dict[str, Entry] = {
 BONUSES: dict[str, type[AbstractBonus]] = {
     "rnd": RandomNetworkDistillation,
     "maxent-state": StateEntropy,
+    "novelty": Novelty,
 }
 """Every bonus by its name in `--bonus`."""
 

@@ -46,7 +46,7 @@ def here(tmp_path, monkeypatch):
         ("train dac maze --alpha-g", ["--alpha-gradient"]),
         ("train sac maze --alpha", []),
         ("train --out sac dac maze --clip", ["--clip"]),
-        ("train dac maze --bonus ", ["none", "rnd", "maxent-state"]),
+        ("train dac maze --bonus ", ["none", "rnd", "maxent-state", "novelty"]),
         ("train dac maze --adapt ", ["true", "false"]),
         ("train dac maze --replay d", ["device"]),
         ("train dac maze --out ", []),  # the shell's files
@@ -107,7 +107,7 @@ ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _dac; printf '<
 ask dac evalu
 ask dac resume runs/maze-s
 ask dac resume "else"
-ask dac train sac maze --temp
+ask dac train sac maze --nosuch
 complete -p dac
 """
 

@@ -209,10 +209,10 @@ def test_the_algorithm_learns_from_reward_plus_bonus():
         assert metrics.keys() - plain.keys() == {"bonus_mean", "bonus_std"}
 
 
-@pytest.mark.parametrize("bonus", [pytest.param("rnd", marks=pytest.mark.slow), "maxent-state"])
+@pytest.mark.parametrize("bonus", [pytest.param("rnd", marks=pytest.mark.slow), "maxent-state", "novelty"])
 def test_a_bonus_of_scale_zero_changes_nothing(bonus):
     """150 steps of DAC in the maze, with none and with one that pays 0."""
-    small = {"bonus_hidden": (8,)} if bonus == "rnd" else {"bonus_window": 60, "bonus_refresh": 40}
+    small = {"bonus_window": 60, "bonus_refresh": 40} if bonus == "maxent-state" else {"bonus_hidden": (8,)}
     loops = [
         DeviceLoop(make_algorithm("dac", *given), FourRoomMaze(), grid([0, 1], {"alpha": [0.5]}), schedule())
         for given in (("none", SMALL), (bonus, SMALL | small | {"bonus_scale": 0.0}), (bonus, SMALL | small))
@@ -240,7 +240,7 @@ class Altitude(AbstractBonus[Nothing]):
 
 def test_a_new_bonus_is_one_line_in_the_registry(monkeypatch, capsys):
     """Its name is accepted, its settings are explained and checked, and any off-policy algorithm is paid by it."""
-    with pytest.raises(UsageError, match="bonus must be one of none, rnd, maxent-state, not 'altitude'"):
+    with pytest.raises(UsageError, match="bonus must be one of none, rnd, maxent-state, novelty, not 'altitude'"):
         resolve("sac", "maze", settings={"bonus": "altitude"})
     monkeypatch.setitem(BONUSES, "altitude", Altitude)
     config = resolve("sac", "maze", settings={"bonus": "altitude", "bonus_weight": [1.0, 2.0]} | SMALL)
@@ -314,11 +314,11 @@ def test_refresh_comes_at_the_first_update_and_then_every_so_many_steps():
 
 
 @pytest.mark.parametrize("algorithm", ["dac", "sac"])
-@pytest.mark.parametrize("bonus", ["rnd", "maxent-state"])
+@pytest.mark.parametrize("bonus", ["rnd", "maxent-state", "novelty"])
 @pytest.mark.slow
 def test_a_bonus_goes_with_other_algorithms(tmp_path, algorithm, bonus):
     """Through `dac.train`, on the host, with the ring in either place: the same curves, and the bonus is paid."""
-    small = {"bonus_hidden": (8, 8)} if bonus == "rnd" else {"bonus_window": 120, "bonus_refresh": 50}
+    small = {"bonus_window": 120, "bonus_refresh": 50} if bonus == "maxent-state" else {"bonus_hidden": (8, 8)}
     runs = [
         dac.train(
             algorithm, "SparseHopper", seeds=[0, 1], bonus=bonus, steps=200, eval_every=100, random_steps=50,
