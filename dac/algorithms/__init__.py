@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dac.algorithms.acktr import ACKTR as ACKTR
+from dac.algorithms.actor_critic import AbstractActorCritic
 from dac.algorithms.base import AbstractAlgorithm as AbstractAlgorithm
 from dac.algorithms.base import AbstractOffPolicy as AbstractOffPolicy
 from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
@@ -30,6 +31,7 @@ from dac.algorithms.sac_div import SACDiv as SACDiv
 from dac.algorithms.schedule import WithSchedule as WithSchedule
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
 from dac.algorithms.td3 import TD3 as TD3
+from dac.algorithms.temperature import WithTemperature as WithTemperature
 from dac.core.types import UsageError
 
 
@@ -77,8 +79,9 @@ def owners(name: str, bonus: str = "none") -> list[type]:
     """The classes whose fields are the settings of an algorithm with a bonus."""
     entry = ALGORITHMS[name]
     around = [entry.around] if entry.around else []
+    temperature = [WithTemperature] if has_temperature(entry.algorithm) else []
     further = [WithSchedule, WithReturns] if issubclass(entry.algorithm, AbstractOffPolicy) else []
-    return [entry.algorithm, *around, *further, *([] if bonus == "none" else [BONUSES[bonus]])]
+    return [entry.algorithm, *around, *temperature, *further, *([] if bonus == "none" else [BONUSES[bonus]])]
 
 
 def make_algorithm(
@@ -102,6 +105,9 @@ def make_algorithm(
     algorithm = make(entry.algorithm)
     if entry.around is not None:
         algorithm = make(entry.around, algorithm)
+    if has_temperature(entry.algorithm):
+        adapting = make(WithTemperature, algorithm)
+        algorithm = algorithm if adapting.temperature == "fixed" else adapting
     if isinstance(algorithm, AbstractOffPolicy):
         scheduled = make(WithSchedule, algorithm, horizon)
         algorithm = algorithm if scheduled.schedule == "constant" else scheduled
@@ -118,6 +124,11 @@ def make_algorithm(
     if values:
         raise TypeError(f"{name} has no setting {next(iter(values))!r}")
     return algorithm
+
+
+def has_temperature(algorithm: type[AbstractAlgorithm]) -> bool:
+    """Tell whether an algorithm weighs an entropy by `beta`, which could then be learned."""
+    return issubclass(algorithm, AbstractActorCritic) and any(f.name == "beta" for f in dataclasses.fields(algorithm))
 
 
 def off_policy() -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dac.algorithms import ALGORITHMS, off_policy
 from dac.config.run import RunConfig
-from dac.config.schema import Training, check, fields_of, owners_of, settings_of
+from dac.config.schema import Training, check, fields_of, idle_settings, owners_of, settings_of
 from dac.config.text import parse_seeds, read_toml
 from dac.core.types import UsageError
 from dac.tasks import find_task, preset
@@ -86,6 +86,9 @@ def resolve(
         follows = field.metadata.get("follows")
         default = field.default if follows is None else loop[follows]
         hyper[name] = check(name, values.get(name, default), kind, field, sweep=kind is float, repeats=paired)
+    for name in idle_settings(hyper):
+        if name in hyper and hyper[name] != fields[name][1].default:
+            raise UsageError(f"{name} is for a beta that adapts: give `temperature=adapt`, or leave it out")
     find_task(task).check_workers(loop["workers"])
     training = Training(**loop)
     chosen = parse_seeds(0 if seeds is None else seeds, repeats=paired)

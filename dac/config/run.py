@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dac.algorithms import ALGORITHMS, AbstractAlgorithm, AbstractOnPolicy, make_algorithm
-from dac.config.schema import Training, fields_of, settings_of
+from dac.config.schema import Training, fields_of, idle_settings, settings_of
 from dac.config.text import to_toml
 from dac.core.population import Member, grid, paired
 from dac.core.schedule import Schedule
@@ -86,7 +86,8 @@ class RunConfig:
         return make_algorithm(self.algorithm, self.training.bonus, values, self.training.metrics, horizon)
 
     def _floats(self) -> list[str]:
-        return [n for n, (kind, _) in settings_of(self.algorithm, self.training.bonus).items() if kind is float]
+        settings, idle = settings_of(self.algorithm, self.training.bonus), idle_settings(self.hyper)
+        return [n for n, (kind, _) in settings.items() if kind is float and n not in idle]
 
     def followers(self) -> list[str]:
         """Return the hyperparameters that take their value from the number of steps unless they are given."""

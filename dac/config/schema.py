@@ -13,9 +13,10 @@ import math
 import re
 import textwrap
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from dac.algorithms import ALGORITHMS, BONUSES, METRICS, owners
+from dac.algorithms import ALGORITHMS, BONUSES, METRICS, WithTemperature, owners
 from dac.core.types import UsageError
 
 MAX_SEED = 2**32 - 1
@@ -80,6 +81,12 @@ class Training:
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
     """Return type and field of every setting of an algorithm with a bonus, by name."""
     return {name: field for owner in owners(algorithm, bonus) for name, field in fields_of(owner).items()}
+
+
+def idle_settings(hyper: Mapping[str, Any]) -> list[str]:
+    """Return the float settings that nothing reads with these values: those of a beta that adapts, if it is fixed."""
+    adapts = hyper.get("temperature", "fixed") != "fixed"
+    return [] if adapts else [name for name, (kind, _) in fields_of(WithTemperature).items() if kind is float]
 
 
 def owners_of(setting: str) -> list[str]:
