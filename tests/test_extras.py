@@ -52,7 +52,14 @@ def film():
     find_encoder()
 
 
+def find_robot():
+    from dac.envs.gymnasium import find_environment
+
+    find_environment("PointMaze_UMaze-v3")
+
+
 NEEDS = [
+    ("robotics", "gymnasium_robotics", find_robot, "the environment PointMaze_UMaze-v3"),
     ("minari", "minari", read_dataset, "init_replay"),
     ("minari", "minari", write_dataset, "export to minari"),
     ("onnx", "onnx", write_onnx, "export to onnx"),

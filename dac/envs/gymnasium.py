@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import importlib
 import inspect
 import math
@@ -51,6 +50,7 @@ from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
 from dac.envs.bounds import ActionBounds
 from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep, check_actions, check_count, check_seeds
+from dac.envs.robotics import import_package, maker
 from dac.envs.spaces import Spaces, flatten, one_line
 
 NO_LIMIT = 2**31 - 1
@@ -155,6 +155,8 @@ def find_environment(env: str | MakeEnv) -> MakeEnv:
     try:
         if module:
             importlib.import_module(module)
+        else:
+            import_package(id)
         namespace, name, version = parse_env_id(id)
         latest = find_highest_version(namespace, name)
         if version is None and id not in gym.registry and latest is not None:
@@ -162,8 +164,7 @@ def find_environment(env: str | MakeEnv) -> MakeEnv:
         spec = gym.spec(id)
     except (gym.error.Error, ImportError) as error:
         raise UsageError(f"no environment {env!r}: {one_line(error)}") from error
-    # what Gymnasium's checker would warn of once is an error here, at every step
-    return functools.partial(gym.make, spec, disable_env_checker=True)
+    return maker(spec)
 
 
 @dataclasses.dataclass(frozen=True)

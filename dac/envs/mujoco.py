@@ -331,6 +331,19 @@ def grid_cells(position: Float64[np.ndarray, "env 2"]) -> Int64[np.ndarray, " en
     return np.where(inside, corner[:, 0] * GRID_SIDE + corner[:, 1], -1)
 
 
+def measure_forces(batch: Any, data: Any, forces: Float64[np.ndarray, "env body 6"]) -> None:
+    """Compute `cfrc_ext` as Gymnasium does after a step: MuJoCo leaves it out where no sensor asks for it.
+
+    `data` is an MjData of the batch's model to work in.
+    """
+    import mujoco
+
+    for row in range(len(forces)):
+        batch.get_data(row, data)
+        mujoco.mj_rnePostConstraint(batch.model, data)
+        forces[row] = data.cfrc_ext
+
+
 class MujocoEnvs(AbstractHostEnvs):
     """Many simulations of one robot on a pool of threads.
 
@@ -406,7 +419,7 @@ class MujocoEnvs(AbstractHostEnvs):
         world["ctrl"][:] = action
         batch.step(nstep=self.robot.frame_skip)
         if self.robot.forces:
-            self._measure_forces()
+            measure_forces(batch, self._scratch, world["cfrc_ext"])
 
         self._elapsed += 1
         healthy = self.robot.healthy(world)
@@ -502,16 +515,6 @@ class MujocoEnvs(AbstractHostEnvs):
         self._unpaid[rows] = 0.0
         self._forward[rows] = self.robot.forward(world)[rows]
         self._obs[rows] = self._observe({name: array[rows] for name, array in world.items()})
-
-    def _measure_forces(self) -> None:
-        """Compute `cfrc_ext` as Gymnasium does after a step: MuJoCo leaves it out where no sensor asks for it."""
-        import mujoco
-
-        batch, data, forces = self._open(), self._scratch, self._world["cfrc_ext"]
-        for row in range(self.num):
-            batch.get_data(row, data)
-            mujoco.mj_rnePostConstraint(self._model, data)
-            forces[row] = data.cfrc_ext
 
 
 def make_mujoco(

@@ -16,6 +16,8 @@ from dac.core.spec import EnvSpec
 from dac.envs.bounds import ActionBounds
 from dac.envs.host import AbstractHostEnvs
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
+from dac.envs.robotics import is_maze_robot
+from dac.tasks.families import family_of
 
 if TYPE_CHECKING:  # without JAX and Gymnasium, so that a list of tasks is quick
     import gymnasium as gym
@@ -68,7 +70,7 @@ class Task:
         """Refuse worker processes where the task does not run in them."""
         if workers and not self.takes_workers:
             raise UsageError(
-                f"workers must be 0 for {self.name}, not {workers}: "
+                f"workers must be 0 for {self.name}, not {workers}: it has threads, or is part of the program; "
                 "only the Gymnasium tasks gym:ID and python:MODULE:FACTORY run in worker processes"
             )
 
@@ -284,13 +286,19 @@ def _make_gymnasium_task(name: str, env: str | Callable[[], Any]) -> Task:
 
         return find_environment(env)()
 
+    def make_batch(num: int) -> AbstractHostEnvs:
+        from dac.envs.maze_robots import make_maze_robots
+
+        return make_maze_robots(str(env), num)
+
+    family, batch = family_of(env), isinstance(env, str) and is_maze_robot(env)
     return Task(
         name,
-        "a Gymnasium environment",
-        host=make,
+        family.summary,
+        host=make_batch if batch else make,
         single=make_one,
-        takes_workers=True,
-        training={"steps": 100_000},
-        hyper={"beta": 0.2},
-        source="a guess that suits rewards of the order of 1 per step, as SAC's customary temperature",
+        takes_workers=not batch,
+        training=family.training,
+        hyper=family.hyper,
+        source=family.source,
     )

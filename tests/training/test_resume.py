@@ -81,6 +81,22 @@ def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path, monkeypatch, algori
     np.testing.assert_array_equal(rows[:, 0], [50, 100, 150, 200])
 
 
+@pytest.mark.parametrize(
+    "task", ["gym:PointMaze_UMaze-v3", pytest.param("gym:AntMaze_UMaze-v5", marks=pytest.mark.slow)]
+)
+def test_maze_robots_resume_to_the_bit(tmp_path, monkeypatch, task):
+    """Goals, visited cells and success rates too."""
+    settings = TINY | {"steps": 200, "eval_every": 100, "checkpoint_every": 70, "eval_limit": 50}
+    whole = dac.train("sac", task, out=tmp_path / "whole", **settings)
+    parts = killed_and_resumed("sac", task, tmp_path / "parts", monkeypatch, 100, **settings)
+    assert files(whole) == files(parts)
+    assert whole.summary["members"] == parts.summary["members"]
+    for name, array in whole.visits.items():
+        np.testing.assert_array_equal(array, parts.visits[name], err_msg=name)
+    assert (whole.metrics["visited"][-1] > 1).all()
+    assert whole.metrics["success"].shape == (2, 3)
+
+
 def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
     """The ring grows with the number of steps: its rows move to where the longer run has them."""
     settings = TINY | {"steps": 240, "eval_every": 60, "checkpoint_every": 100, "capacity": 10_000}
