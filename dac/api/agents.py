@@ -23,6 +23,7 @@ from dac.config.text import read_toml
 from dac.core.keys import INIT, stream
 from dac.core.population import Member, each_member, pick, stack_algorithms, stack_keys
 from dac.core.types import UsageError
+from dac.envs.pace import Pace
 from dac.envs.spaces import Spaces
 from dac.rundir.lock import Lock
 from dac.rundir.names import ASIDE, CONFIG, METRICS, POLICY, SAVED, SUMMARY
@@ -191,7 +192,8 @@ class Agents:
             raise UsageError(
                 f"the environment to evaluate on has {_sizes(task)}, that of training {_sizes(self.task.find())}"
             )
-        return evaluate_policies(policies, members, task, episodes, self.config.training)
+        pace = self.config.training.pace if env is None else Pace(skip=self.config.training.frame_skip)
+        return evaluate_policies(policies, members, task.at(pace), episodes, self.config.training)
 
     def save(self, path: Path, member: int | None = None) -> None:
         """Write a run directory, on which the command line works too; of one member without a checkpoint."""

@@ -17,7 +17,6 @@ from dac.core.types import UsageError
 from dac.rundir.pooling import pool as pool_members
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import check_new
-from dac.tasks import find_task
 from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation
 from dac.training.run import continue_run, run
@@ -48,7 +47,7 @@ class Run(RunDirectory):
         """Run fresh episodes with the saved policies, without exploration (Soft Q-Learning's policy samples anyway)."""
         if episodes < 1:
             raise UsageError(f"episodes must be at least 1, not {episodes}")
-        task = find_task(self.config.task)
+        task = self.config.find_task()
         return evaluate_policies(self.policies(), self.members, task, episodes, self.config.training)
 
     def resume(self, steps: int | None = None) -> Run:

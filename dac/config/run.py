@@ -13,6 +13,7 @@ from dac.config.schema import Training, fields_of, idle_settings, settings_of
 from dac.config.text import to_toml
 from dac.core.population import Member, grid, paired
 from dac.core.schedule import Schedule
+from dac.tasks import Task, find_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RunConfig:
         """Return a text that is equal for runs whose steps cost the same, whatever their length and float settings."""
         floats, training = self._floats(), self.training
         static = {name: value for name, value in self.hyper.items() if name not in floats}
-        loop = training.envs, training.update_ratio, training.bonus
+        loop = training.envs, training.update_ratio, training.bonus, training.frame_skip
         return repr((self.algorithm, self.task, sorted(static.items()), loop))
 
     def one_at_a_time(self) -> RunConfig:
@@ -75,6 +76,10 @@ class RunConfig:
         """Return the hyperparameters that differ between members."""
         floats = self._floats()
         return [n for n, v in self.hyper.items() if n in floats and isinstance(v, list | tuple) and len(set(v)) > 1]
+
+    def find_task(self) -> Task:
+        """Return the task with the time limit and the frame skip of this run."""
+        return find_task(self.task).at(self.training.pace)
 
     def make_algorithm(self) -> AbstractAlgorithm:
         """Return the algorithm with its static settings; the population adds those in which members differ."""

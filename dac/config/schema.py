@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from dac.algorithms import ALGORITHMS, BONUSES, METRICS, WithTemperature, owners
 from dac.core.types import UsageError
+from dac.envs.pace import Pace
 
 MAX_SEED = 2**32 - 1
 MAX_MEMBERS = 1_000_000  # a typing error in a range should not fill the memory
@@ -66,6 +67,10 @@ class Training:
     """Processes that step the environments of a Gymnasium task; 0 steps them in this process."""
     eval_limit: int = dataclasses.field(default=10_000, metadata={"low": 1, "high": MAX_STEPS, "since": "0.2"})
     """Steps after which an evaluation cuts an episode whose environment has no shorter time limit."""
+    time_limit: int = dataclasses.field(default=0, metadata={"low": 0, "high": MAX_STEPS, "since": "0.2"})
+    """Steps after which a time-out ends an episode, in evaluations too; 0 for the task's own time limit alone."""
+    frame_skip: int = dataclasses.field(default=1, metadata={"low": 1, "high": 1000, "since": "0.2"})
+    """Steps of the environment for which an action is held; they count as one step, and their rewards are summed."""
     log: tuple[str, ...] = dataclasses.field(default=(), metadata={"choices": LOGGERS, "since": "0.2"})
     """Loggers beside metrics.csv, with commas between them: tensorboard, wandb, trackio."""
     init_replay: str = dataclasses.field(
@@ -76,6 +81,11 @@ class Training:
     """Share of every batch that comes from the dataset of init_replay."""
     combine: Literal["grid", "zip"] = dataclasses.field(default="grid", metadata={"since": "0.2"})
     """How seeds and lists of numbers make members: every combination (grid), or the first with the first (zip)."""
+
+    @property
+    def pace(self) -> Pace:
+        """The time limit and the frame skip."""
+        return Pace(self.time_limit, self.frame_skip)
 
 
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:

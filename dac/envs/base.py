@@ -29,12 +29,18 @@ class EpisodeState(eqx.Module):
 class AbstractDeviceEnv(eqx.Module):
     """A pure environment for one agent; `step` resets by itself when an episode ends."""
 
-    spec: eqx.AbstractClassVar[EnvSpec]
-    """Sizes of observations and actions."""
     horizon: eqx.AbstractVar[int]
     """Steps after which a time-out ends the episode."""
-    cells: eqx.AbstractClassVar[tuple[int, ...] | None]
-    """Shape of the grid in which visited states are counted, or None."""
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> EnvSpec:
+        """Sizes of observations and actions."""
+
+    @property
+    @abc.abstractmethod
+    def cells(self) -> tuple[int, ...] | None:
+        """Shape of the grid in which visited states are counted, or None."""
 
     @abc.abstractmethod
     def start(self, key: PRNGKey) -> PyTree:

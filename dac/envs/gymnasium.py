@@ -36,7 +36,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -83,7 +83,7 @@ class GymnasiumEnvs(AbstractHostEnvs):
     not forked, so a script that asks for them needs the usual `if __name__ == "__main__":`.
     """
 
-    supports_state: ClassVar[bool] = False
+    supports_state = False
 
     def __init__(self, env: str | MakeEnv, num: int, *, workers: int = 0, check_finite: bool = True):
         self.num, workers = check_count("num", num), check_count("workers", workers, low=0)
@@ -122,6 +122,9 @@ class GymnasiumEnvs(AbstractHostEnvs):
         step, self._visited, self._successes = self._rows.step(checked)
         self._begun = True
         return step
+
+    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
+        return self._rows.restart(rows)
 
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         return self._visited.copy()
@@ -224,6 +227,11 @@ class _Rows:
         obs = np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=True)])
         return obs, np.array([env.cell for env in self._envs], np.int64)
 
+    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
+        """Begin new episodes in some of these environments, numbered as they stand here."""
+        self._check_open()
+        return np.stack([self._envs[row].begin() for row in rows])
+
     def step(self, actions: Float32[np.ndarray, "env action"]) -> _Answer:
         self._check_open()
         moves = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
@@ -306,6 +314,10 @@ class _Single:
         over = terminated or truncated
         first = self._begin(f"reset after {when}") if over else next_obs
         return next_obs, reward, terminated, truncated and not terminated, first
+
+    def begin(self) -> Float32[np.ndarray, " obs"]:
+        """Break the episode off and begin the next one."""
+        return self._begin(f"reset after step {self._steps}")
 
     def _begin(self, when: str, seed: int | None = None) -> Float32[np.ndarray, " obs"]:
         try:
@@ -459,6 +471,14 @@ class _Workers:
         obs, cells = zip(*self._ask("reset", [seeds[block[0] : block[-1] + 1] for block in self._blocks]), strict=True)
         return np.concatenate(obs), np.concatenate(cells)
 
+    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
+        parts = [rows[(rows >= block[0]) & (rows <= block[-1])] - block[0] for block in self._blocks]
+        asked = [number for number, part in enumerate(parts) if len(part)]
+        answers = self._ask("restart", [parts[number] for number in asked], asked)
+        obs = np.concatenate(answers)
+        order = np.concatenate([parts[number] + self._blocks[number][0] for number in asked])
+        return obs[np.argsort(order)][np.argsort(np.argsort(rows))]
+
     def step(self, actions: Float32[np.ndarray, "env action"]) -> _Answer:
         answers = self._ask("step", [actions[block] for block in self._blocks])
         steps, cells, said = zip(*answers, strict=True)
@@ -482,16 +502,17 @@ class _Workers:
             process.close()
         self._pipes, self._processes = [], []
 
-    def _ask(self, method: str, arguments: Sequence[Any]) -> list[Any]:
-        """Send every worker its part, and only then wait for the answers."""
+    def _ask(self, method: str, arguments: Sequence[Any], numbers: Sequence[int] | None = None) -> list[Any]:
+        """Send every worker, or those of these numbers, its part, and only then wait for the answers."""
         if self.closed:
             raise UsageError("these environments are closed")
+        numbers = range(len(arguments)) if numbers is None else numbers
         answers = []
         try:
-            for number, argument in enumerate(arguments):
+            for number, argument in zip(numbers, arguments, strict=True):
                 with self._notice_death(number, method):
                     self._pipes[number].send((method, argument))
-            for number in range(len(arguments)):
+            for number in numbers:
                 with self._notice_death(number, method):
                     answers.append(self._pipes[number].recv())
         except BaseException:  # Ctrl-C too: answers still on their way would be taken for those to the next question

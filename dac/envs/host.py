@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt64
@@ -56,7 +56,7 @@ class AbstractHostEnvs(abc.ABC):
     """Shape of the grid in which visited states are counted, or None."""
     notes: tuple[str, ...] = ()
     """What a person should know of how these environments are used."""
-    supports_state: ClassVar[bool] = True
+    supports_state: bool = True
     """Whether `state` and `restore` work; where they do not, they raise."""
 
     @abc.abstractmethod
@@ -70,6 +70,10 @@ class AbstractHostEnvs(abc.ABC):
     @abc.abstractmethod
     def step(self, actions: Float32[np.ndarray, "env action"]) -> HostStep:
         """Act once in every environment, and begin a new episode where one ended."""
+
+    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
+        """Begin the next episode in some environments, wherever they are, and return its first observations."""
+        raise UsageError(f"{type(self).__name__} takes no time_limit and no frame_skip: it has no restart(rows)")
 
     @abc.abstractmethod
     def visited_cells(self) -> Int64[np.ndarray, " env"]:

@@ -167,6 +167,10 @@ class MazeRobots(AbstractHostEnvs):
             self._begin(over)
         return HostStep(next_obs, reward.astype(np.float32), terminated, truncated, self._obs.copy())
 
+    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
+        self._begin(rows)
+        return self._obs[rows]
+
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         width, height = self.walls.shape
         x, y = np.floor((self._visited + self._corner) / self._cell).astype(np.int64).T

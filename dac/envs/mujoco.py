@@ -434,6 +434,10 @@ class MujocoEnvs(AbstractHostEnvs):
             self._begin(np.flatnonzero(over))
         return HostStep(next_obs, reward.astype(np.float32), terminated, truncated, self._obs.copy())
 
+    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
+        self._begin(rows)
+        return self._obs[rows]
+
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         return grid_cells(self._visited)
 

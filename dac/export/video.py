@@ -18,6 +18,7 @@ from dac.api import Run
 from dac.core.errors import needs_extra
 from dac.core.population import pick
 from dac.core.types import UsageError, float_dtype
+from dac.envs.pace import Pace
 from dac.rundir.names import METRICS
 from dac.tasks import find_factory
 
@@ -59,7 +60,7 @@ def record_video(run: Run, path: Path, member: int | None = None, steps: int | N
     encoder = find_encoder()
     policy = pick(run.policies(), chosen)
     act = jax.jit(lambda obs, key: policy.act(obs, key, explore=False))
-    with _filming(run.config.task), contextlib.closing(_renderable(run.config.task)) as env:
+    with _filming(run.config.task), contextlib.closing(_renderable(run.config.task, run.config.training.pace)) as env:
         fps = int(env.metadata.get("render_fps", 30))
         limit = LONGEST_FILM if steps is None and _is_endless(env) else steps
         obs, _ = env.reset(seed=run.members[chosen].seed)
@@ -114,11 +115,12 @@ def _encode(encoder: str, path: Path, frames: list[np.ndarray], fps: int) -> Non
         raise UsageError(f"cannot write {path}: {done.stderr.decode(errors='replace').strip().splitlines()[-1:]}")
 
 
-def _renderable(task: str) -> Any:
+def _renderable(task: str, pace: Pace) -> Any:
     """Make the task as a Gymnasium environment that draws itself, actions in [-1, 1], observations flat."""
     import gymnasium
 
     from dac.envs import registration
+    from dac.envs.paced_host import pace_one
 
     registration.register()
     prefix, _, rest = task.partition(":")
@@ -133,6 +135,7 @@ def _renderable(task: str) -> Any:
             f"{task} cannot be filmed: its render_mode is {env.render_mode!r}; an environment that is to be filmed "
             "takes render_mode='rgb_array' when it is made, and its render() returns an image"
         )
+    env = pace_one(env, pace)
     env = gymnasium.wrappers.RescaleAction(env, np.float32(-1), np.float32(1))
     return gymnasium.wrappers.FlattenObservation(env)
 

@@ -16,6 +16,7 @@ from dac.core.spec import EnvSpec
 from dac.envs.bounds import ActionBounds
 from dac.envs.host import AbstractHostEnvs
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
+from dac.envs.pace import Pace
 from dac.envs.robotics import is_maze_robot
 from dac.tasks.families import family_of
 
@@ -65,6 +66,35 @@ class Task:
         envs = self.host(num, workers=workers) if workers else self.host(num)
         self._specs[:], self._bounds[:] = [envs.spec], [envs.bounds]
         return envs
+
+    def at(self, pace: Pace) -> Task:
+        """Return this task with a time limit and a frame skip; every environment that it makes has them."""
+        if pace == Pace():
+            return self
+        device, host = self.device, self.host
+
+        def paced_device() -> AbstractDeviceEnv:
+            from dac.envs.paced_device import PacedEnv
+
+            assert device is not None
+            return PacedEnv(device(), pace)
+
+        def paced_host(num: int, **settings: Any) -> AbstractHostEnvs:
+            from dac.envs.paced_host import PacedEnvs
+
+            assert host is not None
+            envs = host(num, **settings)
+            try:
+                return PacedEnvs(envs, pace)
+            except BaseException:
+                envs.close()
+                raise
+
+        found = dataclasses.replace(
+            self, device=None if device is None else paced_device, host=None if host is None else paced_host
+        )
+        found._specs[:], found._bounds[:] = self._specs, self._bounds
+        return found
 
     def check_workers(self, workers: int) -> None:
         """Refuse worker processes where the task does not run in them."""

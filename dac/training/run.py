@@ -68,7 +68,7 @@ def read_dataset(config: RunConfig) -> tuple[RunConfig, OfflineData | None]:
         return config, None
     from dac.training.offline import load_offline  # Gymnasium comes with it, for which the others need not wait
 
-    task = find_task(config.task)
+    task = config.find_task()
     offline = load_offline(config.training.init_replay, task.spec(), task.bounds())
     return config.with_dataset(offline.name), offline
 
@@ -80,7 +80,7 @@ def place_of(
     schedule: Schedule | None = None,
 ) -> Place:
     """Where the replay buffer of this run goes, a dataset with it; refuses, with the figures, one that fits nowhere."""
-    task, schedule = find_task(config.task), schedule or config.schedule()
+    task, schedule = config.find_task(), schedule or config.schedule()
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
@@ -89,7 +89,7 @@ def place_of(
 
 def make_loop(config: RunConfig, offline: OfflineData | None = None) -> tuple[AbstractLoop, str]:
     """The loop that fits the task, and a line on the memory that its replay buffer needs."""
-    task, members, schedule = find_task(config.task), config.members(), config.schedule()
+    task, members, schedule = config.find_task(), config.members(), config.schedule()
     algorithm, on_nan = config.make_algorithm(), config.training.on_nan
     assert (offline is None) == (schedule.offline_share == 0), "a run with init_replay needs `read_dataset`"
     dataset = None if offline is None else offline.rows

@@ -10,6 +10,7 @@ from typing import Any
 
 from dac.core.population import stack_keys
 from dac.core.types import UsageError
+from dac.envs.pace import Pace
 from dac.rundir.lock import check_held
 from dac.rundir.names import evaluations_file
 from dac.tasks import find_task, task_of
@@ -44,6 +45,8 @@ class EvaluateOn(AbstractWatcher):
             raise UsageError(
                 f"{self.task} has observations and actions of sizes {sizes[0]}, and {start.config.task} of {sizes[1]}"
             )
+        # an action is held as long as in training; how long an episode is, is the other task's own affair
+        self._paced = self._task.at(Pace(skip=start.config.training.frame_skip))
         self._start, self._keys = start, stack_keys(start.members)
         self._path = start.directory / evaluations_file(self.task)
         self.rows = []
@@ -74,11 +77,11 @@ class EvaluateOn(AbstractWatcher):
 
     def _run(self, evaluation: Evaluation) -> Episodes:
         assert evaluation.moment is not None  # every evaluation of a run has one
-        if self._task.device is not None:
-            return evaluate_on_device(self._task.device(), evaluation.moment, self._keys, self.episodes)
+        if self._paced.device is not None:
+            return evaluate_on_device(self._paced.device(), evaluation.moment, self._keys, self.episodes)
         members = list(self._start.members)
         if self._envs is None:
-            self._envs = self._task.make_envs(len(members) * self.episodes)
+            self._envs = self._paced.make_envs(len(members) * self.episodes)
         limit = self._start.config.training.eval_limit
         return evaluate_on_host(self._envs, [evaluation.moment], members, self.episodes, limit)[0]
 
