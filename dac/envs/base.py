@@ -12,7 +12,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from dac.core.types import EnvSpec, PRNGKey, Scalar, TimeStep, float_dtype
 
@@ -41,6 +42,11 @@ class AbstractDeviceEnv(eqx.Module):
     @abc.abstractmethod
     def cells(self) -> tuple[int, ...] | None:
         """Shape of the grid in which visited states are counted, or None."""
+
+    @property
+    def walls(self) -> Bool[np.ndarray, "x y"] | None:
+        """Mask of the grid's cells that cannot be entered, where that is known, for pictures."""
+        return None
 
     @abc.abstractmethod
     def start(self, key: PRNGKey) -> PyTree:

@@ -54,6 +54,8 @@ class AbstractHostEnvs(abc.ABC):
     horizon: int
     cells: tuple[int, ...] | None
     """Shape of the grid in which visited states are counted, or None."""
+    walls: Bool[np.ndarray, "x y"] | None = None
+    """Mask of a grid's cells that cannot be entered, where that is known, for pictures."""
     notes: tuple[str, ...] = ()
     """What a person should know of how these environments are used."""
     supports_state: bool = True

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from dac.core.types import EnvSpec, PRNGKey, Scalar, float_dtype
 from dac.envs.base import AbstractDeviceEnv
@@ -103,6 +103,10 @@ class FourRoomMaze(AbstractDeviceEnv):
     spec: ClassVar[EnvSpec] = EnvSpec(obs_size=2, action_size=2)
     cells: ClassVar[tuple[int, ...] | None] = (SIZE, SIZE)
     horizon: int = 1000
+
+    @property
+    def walls(self) -> Bool[np.ndarray, "x y"]:
+        return ~free_cells()
 
     def start(self, key: PRNGKey) -> Float[Array, " 2"]:
         del key

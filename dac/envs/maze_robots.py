@@ -118,8 +118,8 @@ class MazeRobots(AbstractHostEnvs):
 
         maze = self._task.maze
         blocks = np.array([[block == 1 for block in row] for row in maze.maze_map])
-        self.walls = np.kron(blocks[::-1].T, np.ones((PARTS, PARTS), np.bool_))  # the map's first row is the top
-        self.cells = self.walls.shape
+        walls = np.kron(blocks[::-1].T, np.ones((PARTS, PARTS), np.bool_))  # the map's first row is the top
+        self.walls, self.cells, self._sides = walls, walls.shape, walls.shape
         self._corner = np.array([maze.x_map_center, maze.y_map_center])
         self._cell = maze.maze_size_scaling / PARTS
 
@@ -172,7 +172,7 @@ class MazeRobots(AbstractHostEnvs):
         return self._obs[rows]
 
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
-        width, height = self.walls.shape
+        width, height = self._sides
         x, y = np.floor((self._visited + self._corner) / self._cell).astype(np.int64).T
         return np.where((x >= 0) & (x < width) & (y >= 0) & (y < height), x * height + y, -1)
 

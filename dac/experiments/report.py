@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import math
-import zlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -16,9 +14,10 @@ import numpy as np
 
 from dac.core.lines import COLOURS, LABELS, Line, make_series, numbers, thin
 from dac.core.types import UsageError
-from dac.envs.maze import SIZE, free_cells
+from dac.envs.maze import free_cells
 from dac.experiments.collect import Curves, Shelf, far_room
 from dac.experiments.figures import draw_curves, draw_histograms, save, visited_curve
+from dac.experiments.heat import heat_map
 from dac.experiments.overview import Entry, State
 from dac.experiments.page import table
 from dac.experiments.paper import EXPERIMENTS, Experiment, published
@@ -326,27 +325,10 @@ def _chart(experiment: Experiment, task: str, methods: Sequence[Curves], measure
 
 
 def _heat(methods: Sequence[Curves]) -> dict[str, Any]:
-    """The data of the heat map: how many seeds enter each cell for the first time between one step and the next."""
+    """The heat map of the maze."""
     shown = [found for found in methods if found.first_visit is not None]
     length = max(found.cell.config.training.steps for found in shown)
-    steps = np.linspace(0, length, 31)[1:].round().astype(int)
-    panels = []
-    for found in shown:
-        first = np.asarray(found.first_visit)
-        before, frames = np.zeros(first.shape[1], int), []
-        for step in steps:
-            now = ((first >= 0) & (first <= step)).sum(axis=0)
-            frames.append((now - before).astype(np.uint8))
-            before = now
-        panels.append({"name": found.name, "max": len(first), "frames": _pack(np.stack(frames))})
-    return {
-        "title": "Share of the seeds that have been in each cell",
-        "width": SIZE,
-        "height": SIZE,
-        "steps": [int(step) for step in steps],
-        "walls": _pack((~free_cells()).astype(np.uint8)),
-        "panels": panels,
-    }
+    return heat_map(~free_cells(), {found.name: np.asarray(found.first_visit) for found in shown}, length)
 
 
 def _add_aggregate(page: Page, experiment: Experiment, curves: Sequence[Curves]) -> None:
@@ -445,7 +427,3 @@ def _made(curves: Sequence[Curves]) -> list[Made]:
 
 def _runs_of(curves: Sequence[Curves]) -> list[RunDirectory]:
     return list(dict.fromkeys(run for found in curves for run in found.runs))
-
-
-def _pack(array: np.ndarray) -> str:
-    return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode()

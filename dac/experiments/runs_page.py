@@ -11,26 +11,31 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from dac.core.errors import UsageError
 from dac.core.lines import LABELS, POINTS, Line, make_series
+from dac.experiments.heat import heat_map
 from dac.experiments.overview import Entry
 from dac.experiments.parts import Made, Page, add_films, add_provenance
 from dac.experiments.text import duration, short
 from dac.rundir.glance import Glance, State, find_directories, glance, is_sweep
-from dac.rundir.names import METRICS
+from dac.rundir.names import METRICS, VISITS
 from dac.rundir.table import read_table
+from dac.rundir.visits import read_visits
 
 MEASURES = ("return", "success", "visited")
 """The columns of metrics.csv that are drawn, where they are there."""
 CURVES = 21
 """Curves in a chart at most: seven colours with three patterns; of more, those with the highest end are drawn."""
+PANELS = 9
+"""Methods in a heat map at most."""
 PICTURES = 4
 """How many tasks are in the small picture at the top."""
 BOOKKEEPING = {
@@ -46,6 +51,7 @@ BOOKKEEPING = {
 }
 """Settings of the training loop that do not change how a member learns."""
 ORDER: tuple[State, ...] = ("running", "broken", "stopped", "finished")
+Found = TypeVar("Found")
 WARNINGS = 20
 """Warnings that are shown of all runs together."""
 
@@ -59,11 +65,21 @@ class Points:
     """By measure, (time, member)."""
 
 
+class Visits(NamedTuple):
+    """The visit counts of one run, of a grid that can be drawn."""
+
+    first: Int[np.ndarray, "member cell"]
+    """Environment step of the first entry into each cell, -1 for never."""
+    walls: Bool[np.ndarray, "x y"]
+    """Which cells cannot be entered; its shape is the grid's."""
+
+
 class Reader:
     """Looks at runs and reads their curves, again only where a file has changed since."""
 
     def __init__(self) -> None:
         self._read: dict[Path, tuple[tuple[int, int], Points | None]] = {}
+        self._visits: dict[Path, tuple[tuple[int, int], Visits | None]] = {}
 
     def look(self, folders: Sequence[Path]) -> list[Glance]:
         """Look at every run in and under some folders."""
@@ -71,18 +87,38 @@ class Reader:
 
     def points(self, run: Glance) -> Points | None:
         """Return the curves of a run; None where there are none yet, or where they are damaged."""
-        path = run.directory / METRICS
-        try:
-            found = path.stat()
-        except OSError:
+        return _once(self._read, run.directory / METRICS, lambda path: _read_points(path, run.members))
+
+    def visits(self, run: Glance) -> Visits | None:
+        """Return where the members of a finished run have been, if its grid has two sides and is small."""
+        if run.state != "finished":  # those of a run that goes on are from its end before
             return None
-        version = found.st_size, found.st_mtime_ns
-        if path not in self._read or self._read[path][0] != version:
-            try:
-                self._read[path] = version, _read_points(path, run.members)
-            except UsageError:  # the table says what is wrong
-                self._read[path] = version, None
-        return self._read[path][1]
+        return _once(self._visits, run.directory / VISITS, lambda path: _read_visits(path, run.members))
+
+
+def _once(
+    known: dict[Path, tuple[tuple[int, int], Found | None]], path: Path, read: Callable[[Path], Found | None]
+) -> Found | None:
+    """Return what a file holds, read again only where it has changed; None where it is missing or damaged."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    version = found.st_size, found.st_mtime_ns
+    if path not in known or known[path][0] != version:
+        try:
+            known[path] = version, read(path)
+        except UsageError:  # the table says what is wrong
+            known[path] = version, None
+    return known[path][1]
+
+
+def _read_visits(path: Path, members: int) -> Visits | None:
+    arrays = read_visits(path.parent)
+    shape = tuple(arrays.get("grid", ()))  # an older version did not write it
+    if len(shape) != 2 or arrays["first_visit"].shape != (members, math.prod(shape)):
+        return None
+    return Visits(arrays["first_visit"], arrays.get("walls", np.zeros(shape, np.bool_)))
 
 
 def _read_points(path: Path, members: int) -> Points | None:
@@ -222,7 +258,29 @@ def add_runs(
             page.chart(f"{anchor}-{measure}", _chart(task, measure, lines))
             if len(lines) > CURVES:
                 page.add(f'<p class="soft">The {CURVES} with the highest end of {len(lines)} are drawn.</p>')
+        _add_heat(page, anchor, methods, reader)
     return pictures
+
+
+def _add_heat(page: Page, anchor: str, methods: Sequence[Method], reader: Reader) -> None:
+    """Add where the members of each method have been, as far as their runs are finished and have one grid."""
+    found: dict[str, list[np.ndarray]] = {}
+    walls = None
+    length = 0
+    for method in methods:
+        for part in method.parts:
+            visits = reader.visits(part.run)
+            if visits is None or (walls is not None and visits.walls.shape != walls.shape):
+                continue
+            walls, length = visits.walls, max(length, part.run.steps)
+            found.setdefault(method.name, []).append(visits.first[list(part.members)])
+    if walls is None:
+        return
+    shown = dict(list(found.items())[:PANELS])
+    first = {name: np.concatenate(parts) for name, parts in shown.items()}
+    page.heat(f"{anchor}-cells", heat_map(walls, first, length))
+    if len(found) > PANELS:
+        page.add(f'<p class="soft">The first {PANELS} of {len(found)} are drawn.</p>')
 
 
 def _chart(task: str, measure: str, lines: Sequence[tuple[Line, Sequence[int]]]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from dac.config import RunConfig, resolve
 from dac.core.types import UsageError
-from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY, VISITS
+from dac.rundir.names import CONFIG, METRICS, POLICY, SUMMARY
+from dac.rundir.visits import read_visits
 
 
 class RunDirectory:
@@ -80,12 +81,4 @@ class RunDirectory:
     @property
     def visits(self) -> dict[str, np.ndarray]:
         """Visit counts by snapshot (`visits_5000`, ...) and `first_visit`, each (member, cell)."""
-        try:
-            with np.load(self.directory / VISITS, allow_pickle=False) as file:
-                return dict(file)
-        except FileNotFoundError:
-            raise UsageError(
-                f"{self.directory} has no {VISITS}: its task has no visit grid, or it is not finished"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise UsageError(f"cannot read {self.directory / VISITS}: {error}") from None
+        return {name: array for name, array in read_visits(self.directory).items() if name not in ("grid", "walls")}

@@ -91,6 +91,10 @@ class Result:
     """Distinct cells entered, per member, where the task has a grid."""
     first_visits: np.ndarray | None
     """Environment step of the first entry into each cell, (member, cell), where that is counted."""
+    grid: tuple[int, ...] | None
+    """Shape of the grid of cells, or None."""
+    walls: np.ndarray | None
+    """Mask of its cells that cannot be entered, where that is known."""
     seconds: float
     """Wall-clock time of this process's part."""
     agent_steps_per_second: float | None
@@ -248,8 +252,9 @@ class Recorder:
         """Write the visit counts and the summary, with which the run is complete."""
         if result.first_visits is not None:
             buffer = io.BytesIO()
-            first = result.first_visits.astype(np.int32)
-            np.savez_compressed(buffer, first_visit=first, **self._snapshots)  # type: ignore[arg-type]
+            arrays = {"first_visit": result.first_visits.astype(np.int32), "grid": np.array(result.grid)}
+            arrays |= {} if result.walls is None else {"walls": result.walls}
+            np.savez_compressed(buffer, **arrays, **self._snapshots)  # type: ignore[arg-type]
             write_atomically(self.directory / VISITS, buffer.getvalue())
         members = []
         for index, member in enumerate(self.members):

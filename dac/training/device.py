@@ -72,6 +72,7 @@ class DeviceLoop(AbstractLoop):
         """Train on `env`, and on the rows of a dataset, for the schedule's share of every batch, if there is one."""
         self.env, self.schedule = env, schedule
         self.spec = env.spec
+        self.grid, self.walls = env.cells, env.walls
         self.members = list(members)
         self.step = 0
         self._algorithms = stack_algorithms(algorithm, members)

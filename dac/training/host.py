@@ -70,6 +70,7 @@ class HostLoop(AbstractLoop):
         self.step = 0
         self.envs = make_envs(len(members) * schedule.envs) if envs is None else envs
         self.spec, self.notes = self.envs.spec, self.envs.notes
+        self.grid, self.walls = self.envs.cells, self.envs.walls
         self._eval_limit = eval_limit
         self.cut_at = eval_limit if self.envs.horizon > eval_limit else None
         self._evaluation_envs = _Kept(make_envs)

@@ -34,6 +34,10 @@ class AbstractLoop(abc.ABC):
     """What a person should know of the environments."""
     cut_at: int | None = None
     """Steps after which an evaluation cuts an episode that its environment would let go on."""
+    grid: tuple[int, ...] | None = None
+    """Shape of the grid in which visited states are counted, or None."""
+    walls: np.ndarray | None = None
+    """Mask of its cells that cannot be entered, where that is known."""
     seconds_stepping: float = 0.0
     """Time in which environments on the host were stepped."""
     host_replay: bool = False

@@ -379,6 +379,8 @@ class Session:
             frozen=loop.health.save(),
             visited=loop.visited(),
             first_visits=loop.first_visits(),
+            grid=loop.grid,
+            walls=loop.walls,
             seconds=seconds,
             agent_steps_per_second=self.clock.rate,
         )

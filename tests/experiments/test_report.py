@@ -28,11 +28,12 @@ from dac.core.types import UsageError
 from dac.experiments import parts, report
 from dac.experiments.collect import Curves, Shelf
 from dac.experiments.figures import Line, draw_curves
+from dac.experiments.heat import pack
 from dac.experiments.overview import thumbnail
 from dac.experiments.page import table
 from dac.experiments.paper import EXPERIMENTS, Experiment, Method, published
 from dac.experiments.plan import Job, cells_of, find_runs
-from dac.experiments.report import _heat, _pack, result_table, verdicts, write_artefacts, write_report
+from dac.experiments.report import _heat, result_table, verdicts, write_artefacts, write_report
 from dac.rundir.writing import Recorder
 from dac.training.signals import Interrupted
 from dac.training.watchers import Message, Position, Start
@@ -492,7 +493,7 @@ def test_the_heat_map_counts_seeds():
     assert heat["panels"][0]["max"] == 3
     walls = np.frombuffer(zlib.decompress(base64.b64decode(heat["walls"])), np.uint8)
     assert walls.sum() == 10_000 - 9225
-    assert _pack(walls) == heat["walls"]
+    assert pack(walls) == heat["walls"]
 
 
 def test_moments_leave_out_what_is_missing():

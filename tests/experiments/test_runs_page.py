@@ -1,10 +1,12 @@
 """The page of one's own runs: by task, from their directories alone, and anew while they go on."""
 
+import base64
 import json
 import os
 import re
 import threading
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -54,6 +56,38 @@ def test_custom_environments_are_shown_and_laid_over_each_other(own, capsys):
     assert "paper" not in body.replace("report.html", "")
     assert "Not run yet" not in body
     assert "dac train --config" in body  # how it was made
+
+
+def test_where_members_have_been_is_drawn(tmp_path):
+    """Of finished runs with a grid of two sides, frame by frame; the last frame holds all that was entered."""
+    first = {"dac": np.array([[-1, 20, 60, -1, 7, -1], [-1, -1, 1, -1, -1, 1000]]), "sac": np.full((1, 6), 300)}
+    walls = np.array([[True, False, False], [True, False, False]])
+    known = {"grid": np.array([2, 3]), "walls": walls}
+    left_out = {
+        "goes on": ("rnd", False, known),
+        "old": ("td3", True, {}),
+        "line": ("ppo", True, {"grid": np.array([6])}),
+    }
+    written = {name: (name, True, known) for name in first} | left_out
+    for name, (algorithm, finished, more) in written.items():
+        entered = first.get(algorithm, first["sac"])
+        run = write_run(tmp_path / name, members=len(entered), summary=finished)
+        config = run / "config.toml"
+        config.write_text(config.read_text().replace('"dac"', f'"{algorithm}"'))
+        np.savez_compressed(run / "visits.npz", first_visit=entered, **more)
+    write_runs([tmp_path], tmp_path / "report.html", "")
+    (heat,) = data_of((tmp_path / "report.html").read_text())["heats"].values()
+    assert (heat["width"], heat["height"]) == (2, 3)
+    assert unpack(heat["walls"]) == walls.ravel().tolist()
+    assert [(panel["name"], panel["max"]) for panel in heat["panels"]] == [("dac", 2), ("sac", 1)]
+    for panel, entered in zip(heat["panels"], first.values(), strict=True):
+        frames = np.array(unpack(panel["frames"])).reshape(len(heat["steps"]), 6).cumsum(axis=0)
+        for step, frame in zip(heat["steps"], frames, strict=True):
+            assert frame.tolist() == ((entered >= 0) & (entered <= step)).sum(axis=0).tolist()
+
+
+def unpack(text):
+    return list(zlib.decompress(base64.b64decode(text)))
 
 
 def test_the_paper_is_shown_where_asked(own, tmp_path, capsys):

@@ -95,6 +95,10 @@ def test_maze_robots_resume_to_the_bit(tmp_path, monkeypatch, task):
         np.testing.assert_array_equal(array, parts.visits[name], err_msg=name)
     assert (whole.metrics["visited"][-1] > 1).all()
     assert whole.metrics["success"].shape == (2, 3)
+    with np.load(whole.directory / "visits.npz") as saved:  # of which the report draws a map
+        assert saved["grid"].tolist() == [50, 50] == list(saved["walls"].shape)
+        assert not (saved["first_visit"] >= 0).all(axis=0).any() or not saved["walls"].all()
+        assert not (saved["walls"].ravel() & (saved["first_visit"] >= 0)).any()
 
 
 def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
