@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from common import FLOPS_PER_UPDATE, matmul_flops, report, seconds
+from jaxtyping import PyTree
 
 from dac.algorithms import ALGORITHMS, make_algorithm
 from dac.core.population import each_member, grid, stack_algorithms, stack_keys
@@ -27,11 +30,11 @@ def random_batch(key: jax.Array, size: int) -> Transition:
     return Transition(obs, action, jax.random.normal(keys[3], (size,)), zeros, zeros, next_obs)
 
 
-def updates_per_second(name: str, members: int, updates: int, bonus: str | None = None) -> float:
-    """Agent-updates per second of `updates` updates in one dispatch, with the algorithm's own bonus or another."""
+def updater(name: str, members: int, updates: int, bonus: str | None = None, **settings: Any) -> Callable[[], PyTree]:
+    """A function that makes `updates` updates in one dispatch, with the algorithm's own bonus or another."""
     population = grid(range(members), {})
     bonus = ALGORITHMS[name].bonus if bonus is None else bonus
-    algorithms = stack_algorithms(make_algorithm(name, bonus), population)
+    algorithms = stack_algorithms(make_algorithm(name, bonus, settings), population)
     keys = stack_keys(population)
     batch = jax.vmap(lambda k: random_batch(k, 256))(keys)
     start = jax.jit(each_member(lambda a, k: a.init(k, SPEC)))(algorithms, keys)
@@ -50,7 +53,12 @@ def updates_per_second(name: str, members: int, updates: int, bonus: str | None 
         holder[0] = run(holder[0])
         return holder[0]
 
-    return members * updates / seconds(once)
+    return once
+
+
+def updates_per_second(name: str, members: int, updates: int, bonus: str | None = None) -> float:
+    """Agent-updates per second, of `updates` updates in one dispatch."""
+    return members * updates / seconds(updater(name, members, updates, bonus))
 
 
 def main() -> None:

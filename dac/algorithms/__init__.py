@@ -32,6 +32,7 @@ from dac.algorithms.schedule import WithSchedule as WithSchedule
 from dac.algorithms.sql import SoftQLearning as SoftQLearning
 from dac.algorithms.td3 import TD3 as TD3
 from dac.algorithms.temperature import WithTemperature as WithTemperature
+from dac.core.precision import settled
 from dac.core.types import UsageError
 
 
@@ -96,6 +97,7 @@ def make_algorithm(
     A schedule of the learning rate, if the settings ask for one, is over after `horizon` updates.
     """
     values = dict(settings or {})
+    precision = settled(values.get("precision", "float32"))
     entry = ALGORITHMS[name]
 
     def make(owner: type, *inside: Any) -> Any:
@@ -116,7 +118,7 @@ def make_algorithm(
     if bonus != "none":
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no bonus (accepted: {', '.join(off_policy())})")
-        algorithm = WithBonus(algorithm, make(BONUSES[bonus]))
+        algorithm = WithBonus(algorithm, make(BONUSES[bonus]), precision)
     if metrics:
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no metrics (accepted: {', '.join(off_policy())})")

@@ -22,6 +22,7 @@ from dac.core.architectures import ACTIVATIONS, NETWORKS, NORMS, Architecture
 from dac.core.learner import OPTIMISERS, Learner, Model
 from dac.core.networks import AbstractPolicy
 from dac.core.population import AbstractVariable
+from dac.core.precision import AUTO, PRECISIONS, settled
 from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
 
 State = TypeVar("State", bound=eqx.Module)
@@ -81,6 +82,8 @@ class AbstractNetworkSettings(AbstractAlgorithm[State]):
     """Activation function of hidden layers."""
     norm: str = choice("none", NORMS, since="0.2")
     """Layer norm of hidden layers before their activation, or none."""
+    precision: str = choice("float32", (*PRECISIONS, AUTO), since="0.2")
+    """Of the networks' matrix products: float32, tf32, bf16, or (auto) the fastest as measured at the start."""
 
     def __check_init__(self) -> None:
         NETWORKS[self.network].check(self.hidden, self.norm)
@@ -88,7 +91,7 @@ class AbstractNetworkSettings(AbstractAlgorithm[State]):
     @property
     def architecture(self) -> Architecture:
         """What every network is built by."""
-        return Architecture(self.hidden, self.network, self.activation, self.norm)
+        return Architecture(self.hidden, self.network, self.activation, self.norm, settled(self.precision))
 
     def learner(
         self, build: Callable[[PRNGKey, EnvSpec, Architecture], Model], key: PRNGKey, spec: EnvSpec

@@ -36,6 +36,7 @@ from dac.training.host import HostLoop
 from dac.training.loggers import make_loggers
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, keep_freed_memory, place_replay, replay_bytes
+from dac.training.precision import settle_precision
 from dac.training.signals import Interrupted, Signals
 from dac.training.watchers import (
     AbstractWatcher,
@@ -187,6 +188,7 @@ class Session:
         self.started = time.perf_counter()
         keep_freed_memory()
         config, self.offline = read_dataset(config)
+        config, self.precision = settle_precision(config)
         self.config, self.saves = config, saves
         self.loop, self.memory = make_loop(config, self.offline)
         if directory is None:
@@ -231,7 +233,8 @@ class Session:
             self.loop.stopping, self.stop_reason, self.evaluations_fail = False, None, False
             start = Start(self.config, directory, self.loop.members, self.watchers.say)
             with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
-                for line in (self.memory, *self._describe_dataset(), *self.loop.notes):
+                precision = [] if self.precision is None else [self.precision]
+                for line in (self.memory, *precision, *self._describe_dataset(), *self.loop.notes):
                     self.say(line)
                 if self.begun:
                     self.recorder.go_on()

@@ -106,6 +106,20 @@ def test_every_format_acts_as_the_policy_does(name, settings, tmp_path):
     np.testing.assert_allclose(program.call(*one.values()), expected[:1], atol=1e-5)
 
 
+def test_a_policy_of_a_bf16_run_keeps_its_precision_in_stablehlo_and_is_float32_elsewhere(tmp_path):
+    actor = actor_of("sac", precision="bf16")
+    inputs = inputs_of(actor)
+    expected, exact = ours(actor, **inputs), ours(actor_of("sac"), **inputs)
+    program = jax_export.deserialize(bytearray(stablehlo_program(actor).serialize()))
+    assert "xbf16>" in program.mlir_module()
+    # another order of adding may round an activation to the other side
+    np.testing.assert_allclose(np.asarray(program.call(*inputs.values())), expected, rtol=0, atol=0.02)
+    (by_onnx,) = onnxruntime.InferenceSession(onnx_model(actor).SerializeToString()).run(["action"], inputs)
+    for actions in (by_onnx, write_page(actor, tmp_path).act(**inputs)):
+        np.testing.assert_allclose(actions, exact, rtol=0, atol=1e-5)
+        assert 1e-4 < np.abs(actions - expected).mean() < 0.02
+
+
 def test_every_architecture_activation_and_norm_is_exported():
     """What is registered is in the cases above, and what is an operation can be written in both forms."""
     cases = [make_algorithm("sac", "none", {"hidden": (16, 16)} | shape) for shape in SHAPES.values()]

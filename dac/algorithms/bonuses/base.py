@@ -25,8 +25,8 @@ class AbstractBonus(eqx.Module, Generic[State]):
     """A reward for being somewhere new, and how it learns what is new. Its settings begin with `bonus_`."""
 
     @abc.abstractmethod
-    def init(self, key: PRNGKey, spec: EnvSpec) -> State:
-        """Nothing seen yet."""
+    def init(self, key: PRNGKey, spec: EnvSpec, precision: str = "float32") -> State:
+        """Nothing seen yet; `precision` is that of the algorithm's networks, for a bonus that has its own."""
 
     @abc.abstractmethod
     def update(self, state: State, batch: Transition) -> tuple[State, Float[Array, " batch"], Metrics]:
@@ -64,6 +64,8 @@ class WithBonus(AbstractAround[WithBonusState]):
     """What learns from the sum."""
     bonus: AbstractBonus
     """What is added to the reward."""
+    precision: str = eqx.field(static=True, default="float32")
+    """Of the matrix products of the bonus's networks."""
 
     @property
     def refresh_every(self) -> int:
@@ -76,11 +78,13 @@ class WithBonus(AbstractAround[WithBonusState]):
     def replace(self, **values: float) -> WithBonus:
         own = {field.name for field in dataclasses.fields(self.bonus)}
         algorithm = self.algorithm.replace(**{n: v for n, v in values.items() if n not in own})
-        return type(self)(algorithm, dataclasses.replace(self.bonus, **{n: v for n, v in values.items() if n in own}))
+        bonus = dataclasses.replace(self.bonus, **{n: v for n, v in values.items() if n in own})
+        return type(self)(algorithm, bonus, self.precision)
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> WithBonusState:
         # the algorithm's key is untouched: with and without a bonus, the same networks
-        return WithBonusState(self.algorithm.init(key, spec), self.bonus.init(side_key(key, BONUS), spec))
+        bonus = self.bonus.init(side_key(key, BONUS), spec, self.precision)
+        return WithBonusState(self.algorithm.init(key, spec), bonus)
 
     def policy(self, state: WithBonusState) -> AbstractPolicy:
         return self.algorithm.policy(state.algorithm)

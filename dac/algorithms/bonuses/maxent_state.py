@@ -51,7 +51,8 @@ class StateEntropy(AbstractBonus[StateEntropyState]):
     def refresh_window(self) -> int:
         return self.bonus_window
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> StateEntropyState:
+    def init(self, key: PRNGKey, spec: EnvSpec, precision: str = "float32") -> StateEntropyState:
+        del precision  # it has no networks
         if self.bonus_density == "histogram" and spec.obs_size > LARGEST_HISTOGRAM:
             raise UsageError(
                 f"bonus_density histogram is for observations of at most {LARGEST_HISTOGRAM} entries, these have "

@@ -53,10 +53,10 @@ class Novelty(AbstractBonus[NoveltyState]):
     bonus_hidden: tuple[int, ...] = static((256, 256))
     """Hidden layer sizes of the ratio network."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> NoveltyState:
+    def init(self, key: PRNGKey, spec: EnvSpec, precision: str = "float32") -> NoveltyState:
         ratio_key, reference_key = jax.random.split(key)
         return NoveltyState(
-            ratio=Learner.create(MLP(ratio_key, spec.obs_size, self.bonus_hidden, 1)),
+            ratio=Learner.create(MLP(ratio_key, spec.obs_size, self.bonus_hidden, 1, precision=precision)),
             reference=jax.random.uniform(reference_key, (REFERENCES, spec.obs_size), float_dtype()),
             low=jnp.full(spec.obs_size, jnp.inf, float_dtype()),
             high=jnp.full(spec.obs_size, -jnp.inf, float_dtype()),

@@ -38,12 +38,12 @@ class RandomNetworkDistillation(AbstractBonus[RandomNetworkDistillationState]):
     bonus_outputs: int = count(20)
     """Features to predict."""
 
-    def init(self, key: PRNGKey, spec: EnvSpec) -> RandomNetworkDistillationState:
+    def init(self, key: PRNGKey, spec: EnvSpec, precision: str = "float32") -> RandomNetworkDistillationState:
         predictor_key, target_key = jax.random.split(key)
         sizes = spec.obs_size, self.bonus_hidden, self.bonus_outputs
         return RandomNetworkDistillationState(
-            predictor=Learner.create(MLP(predictor_key, *sizes)),
-            target=MLP(target_key, *sizes),
+            predictor=Learner.create(MLP(predictor_key, *sizes, precision=precision)),
+            target=MLP(target_key, *sizes, precision=precision),
             moments=Moments.create(spec.obs_size),
         )
 

@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from dac.core.architectures import MLP
+from dac.core.precision import product
 from dac.core.types import Scalar, float_dtype
 
 Symmetric: TypeAlias = Float[Array, "size size"]
@@ -47,7 +48,7 @@ def layer_statistics(
         inputs, hidden, last = [], x, len(perturbations) - 1
         for i, (weight, bias, perturbation) in enumerate(zip(mlp.weights, mlp.biases, perturbations, strict=True)):
             inputs.append(hidden)
-            hidden = hidden @ weight + bias[None] + perturbation
+            hidden = product(hidden, weight, mlp.precision) + bias[None] + perturbation
             if i < last:
                 hidden = mlp.activation(hidden)
         return hidden, inputs

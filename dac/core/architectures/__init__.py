@@ -47,6 +47,8 @@ class Architecture:
     """A name of `ACTIVATIONS`."""
     norm: str = "none"
     """A name of `NORMS`."""
+    precision: str = "float32"
+    """A name of `dac.core.precision.PRECISIONS`."""
 
     def __call__(
         self, key: PRNGKey, in_size: int, out_size: int, *, last_scale: float | None = None
@@ -60,4 +62,5 @@ class Architecture:
             activation=ACTIVATIONS[self.activation],
             norm=self.norm,
             last_scale=last_scale,
+            precision=self.precision,
         )

@@ -32,8 +32,12 @@ class AbstractNetwork(eqx.Module):
         activation: Activation,
         norm: str,
         last_scale: float | None,
+        precision: str,
     ):
-        """Draw the initial weights; `last_scale` asks for orthogonal ones, those of the output scaled by it."""
+        """Draw the initial weights; `last_scale` asks for orthogonal ones, those of the output scaled by it.
+
+        `precision` is for `dac.core.precision.product`, by which an input is multiplied by weights.
+        """
 
     @classmethod
     def check(cls, hidden: tuple[int, ...], norm: str) -> None:

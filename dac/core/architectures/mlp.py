@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, layer_norm
+from dac.core.precision import product
 from dac.core.types import PRNGKey, float_dtype
 
 
@@ -28,6 +29,8 @@ class MLP(AbstractNetwork):
     """One layer norm per hidden layer, or none."""
     activation: Activation = eqx.field(static=True)
     """Applied after every hidden layer."""
+    precision: str = eqx.field(static=True)
+    """What every product with weights is computed in."""
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class MLP(AbstractNetwork):
         activation: Activation = jax.nn.relu,
         norm: str = "none",
         last_scale: float | None = None,
+        precision: str = "float32",
     ):
         """With `last_scale`: orthogonal weights, scaled by sqrt(2) in hidden layers and by `last_scale` at the end."""
         sizes = (in_size, *hidden, out_size)
@@ -54,12 +58,13 @@ class MLP(AbstractNetwork):
         self.biases = tuple(jnp.zeros(o, float_dtype()) for o in sizes[1:])
         self.norms = tuple(layer_norm(size) for size in hidden) if norm == "layer" else ()
         self.activation = activation
+        self.precision = precision
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         check_single(self.weights[0])
         for i, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
-            x = x @ weight + bias
+            x = product(x, weight, self.precision) + bias
             if self.norms:
                 x = self.norms[i](x)
             x = self.activation(x)
-        return x @ self.weights[-1] + self.biases[-1]
+        return product(x, self.weights[-1], self.precision) + self.biases[-1]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, layer_norm
+from dac.core.precision import product
 from dac.core.types import PRNGKey, UsageError, float_dtype
 
 EXPANSION = 4
@@ -21,18 +22,20 @@ class ResidualBlock(eqx.Module):
     weights: tuple[Weight, Weight]
     biases: tuple[Bias, Bias]
     activation: Activation = eqx.field(static=True)
+    precision: str = eqx.field(static=True)
 
-    def __init__(self, key: PRNGKey, size: int, activation: Activation):
+    def __init__(self, key: PRNGKey, size: int, activation: Activation, precision: str):
         inner_key, outer_key = jax.random.split(key)
         wide, draw = EXPANSION * size, jax.nn.initializers.he_normal()
         self.norm = layer_norm(size)
         self.weights = draw(inner_key, (size, wide), float_dtype()), draw(outer_key, (wide, size), float_dtype())
         self.biases = jnp.zeros(wide, float_dtype()), jnp.zeros(size, float_dtype())
         self.activation = activation
+        self.precision = precision
 
     def __call__(self, x: Float[Array, " size"]) -> Float[Array, " size"]:
-        inner = self.activation(self.norm(x) @ self.weights[0] + self.biases[0])
-        return x + inner @ self.weights[1] + self.biases[1]
+        inner = self.activation(product(self.norm(x), self.weights[0], self.precision) + self.biases[0])
+        return x + product(inner, self.weights[1], self.precision) + self.biases[1]
 
 
 class ResidualMLP(AbstractNetwork):
@@ -50,6 +53,8 @@ class ResidualMLP(AbstractNetwork):
     """One per entry of `hidden`."""
     norm: eqx.nn.LayerNorm
     """Before the output."""
+    precision: str = eqx.field(static=True)
+    """What every product with weights is computed in."""
 
     @classmethod
     def check(cls, hidden: tuple[int, ...], norm: str) -> None:
@@ -69,6 +74,7 @@ class ResidualMLP(AbstractNetwork):
         activation: Activation = jax.nn.relu,
         norm: str = "none",
         last_scale: float | None = None,
+        precision: str = "float32",
     ):
         self.check(hidden, norm)
         size = hidden[0]
@@ -79,12 +85,13 @@ class ResidualMLP(AbstractNetwork):
             draw(1.0 if last_scale is None else last_scale)(out_key, (size, out_size), float_dtype()),
         )
         self.biases = jnp.zeros(size, float_dtype()), jnp.zeros(out_size, float_dtype())
-        self.blocks = tuple(ResidualBlock(k, size, activation) for k in block_keys)
+        self.blocks = tuple(ResidualBlock(k, size, activation, precision) for k in block_keys)
         self.norm = layer_norm(size)
+        self.precision = precision
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         check_single(self.weights[0])
-        x = x @ self.weights[0] + self.biases[0]
+        x = product(x, self.weights[0], self.precision) + self.biases[0]
         for block in self.blocks:
             x = block(x)
-        return self.norm(x) @ self.weights[1] + self.biases[1]
+        return product(self.norm(x), self.weights[1], self.precision) + self.biases[1]

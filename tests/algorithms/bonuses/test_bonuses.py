@@ -231,7 +231,7 @@ class Altitude(AbstractBonus[Nothing]):
     bonus_weight: float = number(0.5, 0)
     """What the entry is multiplied by."""
 
-    def init(self, key, spec):
+    def init(self, key, spec, precision="float32"):
         return Nothing()
 
     def update(self, state, batch):
