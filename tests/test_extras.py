@@ -58,7 +58,14 @@ def find_robot():
     find_environment("PointMaze_UMaze-v3")
 
 
+def make_task():
+    from dac.envs.dmc.files import suite_folder
+
+    suite_folder()
+
+
 NEEDS = [
+    ("dmc", "dm_control", make_task, "a task dmc:DOMAIN-TASK"),
     ("robotics", "gymnasium_robotics", find_robot, "the environment PointMaze_UMaze-v3"),
     ("minari", "minari", read_dataset, "init_replay"),
     ("minari", "minari", write_dataset, "export to minari"),

@@ -138,9 +138,9 @@ def _fitting(candidates: Iterable[str], prefix: str) -> list[str]:
 
 
 def _tasks() -> list[str]:
-    from dac.tasks import TASKS
+    from dac.tasks import listed
 
-    return [*TASKS, "gym:", "python:"]
+    return [*listed(), "gym:", "python:"]
 
 
 def find_runs(prefix: str) -> list[str]:

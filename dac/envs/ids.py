@@ -54,13 +54,26 @@ def register() -> None:
 
 def _entries() -> dict[str, dict[str, Any]]:
     """Return every id of the package, with the arguments of `gymnasium.register`."""
+    from dac.envs.dmc.names import ENTRIES
     from dac.envs.mujoco import VARIANTS
 
     maze = {
         "entry_point": "dac.envs.maze_gym:FourRoomMazeEnv",
         "max_episode_steps": 1000,  # FourRoomMaze.horizon, for which JAX would have to be imported
     }
-    return {f"{NAMESPACE}/FourRoomMaze-v0": maze} | {f"{NAMESPACE}/{n}-v0": _mujoco_entry(n) for n in VARIANTS}
+    robots = {f"{NAMESPACE}/{name}-v0": _mujoco_entry(name) for name in VARIANTS}
+    return {f"{NAMESPACE}/FourRoomMaze-v0": maze} | robots | {dmc_id(name): _dmc_entry(name) for name in ENTRIES}
+
+
+def dmc_id(name: str) -> str:
+    """Return the id of a task of the DeepMind Control suite."""
+    return f"{NAMESPACE}/dmc-{name}-v0"
+
+
+def _dmc_entry(name: str) -> dict[str, Any]:
+    from dac.envs.dmc.names import HORIZON
+
+    return {"entry_point": "dac.envs.dmc.single:DmcEnv", "max_episode_steps": HORIZON, "kwargs": {"task": name}}
 
 
 def _mujoco_entry(name: str) -> dict[str, Any]:

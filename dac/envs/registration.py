@@ -48,20 +48,21 @@ def make_robot(
     found = find_variant(task, threshold=threshold, delay=delay)
     with quiet_compiler():
         env = robots[found.robot](render_mode=render_mode, **kwargs)
-    if not _has_display():
+    if not has_display():
         # name only the modes that work, and draw them where no screen is needed
         modes = [mode for mode in env.metadata["render_modes"] if mode != "human"]
         env.metadata = {**env.metadata, "render_modes": modes}
         if render_mode is not None:
-            _draw_off_screen()
+            draw_off_screen()
     return env
 
 
-def _has_display() -> bool:
+def has_display() -> bool:
+    """Return whether a window could be opened."""
     return sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
 
 
-def _draw_off_screen() -> None:
+def draw_off_screen() -> None:
     """Choose a renderer that needs no screen, unless the user chose one: left alone, Gymnasium tries a window first.
 
     `MUJOCO_GL` is the only switch it has.

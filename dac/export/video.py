@@ -120,6 +120,7 @@ def _renderable(task: str, pace: Pace) -> Any:
     import gymnasium
 
     from dac.envs import registration
+    from dac.envs.ids import dmc_id
     from dac.envs.paced_host import pace_one
 
     registration.register()
@@ -127,7 +128,8 @@ def _renderable(task: str, pace: Pace) -> Any:
     if prefix == "python":
         env = _make_own(find_factory(rest))
     else:
-        name = {"maze": "dac/FourRoomMaze-v0"}.get(task, rest if prefix == "gym" else f"dac/{task}-v0")
+        others = {"gym": rest, "dmc": dmc_id(rest)}
+        name = {"maze": "dac/FourRoomMaze-v0"}.get(task, others.get(prefix, f"dac/{task}-v0"))
         env = gymnasium.make(name, render_mode="rgb_array")
     if env.render_mode != "rgb_array":
         env.close()

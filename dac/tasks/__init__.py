@@ -6,4 +6,5 @@ from dac.tasks.registry import TASKS as TASKS
 from dac.tasks.registry import Task as Task
 from dac.tasks.registry import find_factory as find_factory
 from dac.tasks.registry import find_task as find_task
+from dac.tasks.registry import listed as listed
 from dac.tasks.registry import task_of as task_of

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
 from dac.envs.bounds import ActionBounds
+from dac.envs.dmc.names import ENTRIES, Entry
 from dac.envs.host import AbstractHostEnvs
+from dac.envs.ids import dmc_id
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
 from dac.envs.pace import Pace
 from dac.envs.robotics import is_maze_robot
@@ -45,6 +47,10 @@ class Task:
     """Makes a number of environments on the CPU."""
     single: Callable[[], gym.Env] | None = None
     """Makes the environment as Gymnasium has it, with its own actions, where there is such a one."""
+    sizes: EnvSpec | None = None
+    """The sizes of observations and actions where they are known without making an environment."""
+    extra: str = ""
+    """The extra of this package that the environment needs, if any."""
     takes_workers: bool = False
     """Whether `host` has an argument `workers`: the number of processes that step the environments."""
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -157,6 +163,13 @@ def _registered(id: str) -> Callable[[], gym.Env]:
     return make
 
 
+_SIZES = {
+    "HalfCheetah": EnvSpec(17, 6),
+    "Hopper": EnvSpec(11, 3),
+    "Walker2d": EnvSpec(17, 6),
+    "Ant": EnvSpec(105, 8),
+    "HumanoidStandup": EnvSpec(348, 17),
+}
 _TABLES = "beta: Table D.2, Han & Sung 2021; steps: the authors' code"
 
 
@@ -177,6 +190,7 @@ def _mujoco(name: str, steps: int, beta: float, source: str = _TABLES) -> Task:
         summary,
         host=functools.partial(make_mujoco, name),
         single=_registered(f"dac/{name}-v0"),
+        sizes=_SIZES[robot],
         training={"steps": steps, "random_steps": random_steps},
         hyper={"beta": beta},
         source=source,
@@ -201,6 +215,34 @@ _MUJOCO = (
     _mujoco("Ant", _MILLION, 0.2, _DENSE),
 )
 
+
+def _dmc(name: str, entry: Entry) -> Task:
+    """Describe a task of the DeepMind Control suite."""
+
+    def make(num: int) -> AbstractHostEnvs:
+        from dac.envs.dmc.envs import make_dmc
+
+        return make_dmc(name, num)
+
+    return Task(
+        f"dmc:{name}",
+        entry.summary,
+        host=make,
+        single=_registered(dmc_id(name)),
+        sizes=entry.spec,
+        extra="dmc",
+        training={"steps": _MILLION, "random_steps": 5000},
+        hyper={"beta": float(f"{0.1 / entry.spec.action_size:.2g}")},
+        source="beta: 0.1 over the number of actions, because a step earns at most 1, as in the paper's sparse tasks, "
+        "whose beta is 0.08 to 0.12 over that number (Table D.2, Han & Sung 2021); steps, random_steps: those of SAC "
+        "in github.com/denisyarats/pytorch_sac (config/train.yaml), whose temperature begins at 0.1",
+    )
+
+
+DMC: dict[str, Task] = {f"dmc:{name}": _dmc(name, entry) for name, entry in ENTRIES.items()}
+"""The tasks of the DeepMind Control suite by their names."""
+
+
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -209,6 +251,7 @@ TASKS: dict[str, Task] = {
             summary="continuous four-room maze, no reward: how many of 9225 cells does an agent visit?",
             device=_device("dac.envs.maze:FourRoomMaze"),
             single=_registered("dac/FourRoomMaze-v0"),
+            sizes=EnvSpec(2, 2),
             training={"steps": 300_000, "eval_every": 5000},
             hyper={"gamma": 0.999, "clip": float("inf"), "bonus_density": "histogram"},
             source="steps, gamma: Section 6.1 and Table D.1, Han & Sung 2021; eval_every: evaluation tells nothing "
@@ -220,19 +263,26 @@ TASKS: dict[str, Task] = {
             name="target",
             summary="one-step probe with a known answer: see s, act s/2",
             device=_device("dac.envs.probes:Target"),
+            sizes=EnvSpec(1, 1),
             training={"steps": 3000, "eval_every": 500, "eval_episodes": 20},
             hyper={"beta": 0.01, "hidden": (32, 32), "batch_size": 64},
             source="ours: small enough for a test",
         ),
     )
 }
-"""Every task by its name."""
+"""Every task that the package itself brings, by its name."""
+
+
+def listed() -> dict[str, Task]:
+    """Return every task that has a name of its own, also those that need an extra."""
+    return TASKS | DMC
 
 
 def find_task(name: str) -> Task:
-    """Return the task of that name, `gym:ID` or `python:module:factory`, or raise an error that says what there is."""
-    if name in TASKS:
-        return TASKS[name]
+    """Return the task of that name, or of one of the `FORMS`, or raise an error that says what there is."""
+    known = listed()
+    if name in known:
+        return known[name]
     prefix, _, rest = name.partition(":")
     if prefix == "gym" and rest:
         return _gymnasium(name, rest)
@@ -244,6 +294,7 @@ def find_task(name: str) -> Task:
 
 
 FORMS = {
+    "dmc:DOMAIN-TASK": f"the {len(DMC)} tasks of the DeepMind Control suite: dac list tasks dmc",
     "gym:ID": "any Gymnasium environment with real-valued actions; gym:MODULE:ID imports the module that registers it",
     "python:MODULE:FACTORY": "an environment of your own, made by a function or class of a module",
 }
@@ -252,11 +303,14 @@ FORMS = {
 
 def _close(name: str) -> str | None:
     """Return the name that was probably meant: a task's, or the same name with the prefix it lacks."""
+    close = next(iter(difflib.get_close_matches(name, listed(), n=1)), None)
+    if name.startswith("dmc:"):
+        return close
     if re.search(r"-v\d+$", name):  # as every id of Gymnasium ends
         return f"gym:{name}"
     if re.fullmatch(r"[\w.]+:[\w.]+", name):
         return f"python:{name}"
-    return next(iter(difflib.get_close_matches(name, TASKS, n=1)), None)
+    return close
 
 
 FACTORIES: dict[str, Callable[[], Any]] = {}

@@ -40,6 +40,7 @@ def here(tmp_path, monkeypatch):
         ("nothing ", []),
         ("train dac Sparse", [name for name in TASKS if name.startswith("Sparse")]),
         ("train dac gy", ["gym:"]),
+        ("train dac dmc:cartpole-s", ["dmc:cartpole-swingup", "dmc:cartpole-swingup_sparse"]),
         ("train sa", ["sac", "sac-div"]),
         ("train --seeds 3 sa", ["sac", "sac-div"]),
         ("train --seeds=3 dac ma", ["maze"]),

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 
 from dac.core.types import EnvSpec, UsageError
-from dac.tasks import find_task, preset, task_of
+from dac.tasks import find_task, listed, preset, task_of
 
 
 @pytest.fixture
@@ -70,3 +70,40 @@ def test_a_factory_of_another_process_is_refused_with_what_to_do(name):
     with pytest.raises(UsageError, match=said) as error:
         find_task(f"python:{name}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", [name for name in listed() if not name.startswith("dmc:")])
+def test_the_sizes_of_the_list_are_the_environments(name):
+    """Those of the DeepMind Control suite are compared in tests/envs/dmc, where their models are compiled once."""
+    task = listed()[name]
+    assert task.sizes == task.spec()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("dmc:cartpole-swingup-sparse", "dmc:cartpole-swingup_sparse"),
+        ("cartpole-swingup_sparse", "dmc:cartpole-swingup_sparse"),
+        ("dmc:humanoid-runs", "dmc:humanoid-run"),
+        ("SparseHoper", "SparseHopper"),
+        ("Pendulum-v1", "gym:Pendulum-v1"),
+        ("package:make", "python:package:make"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(name, meant):
+    with pytest.raises(UsageError, match=f"^unknown task '{name}'; did you mean {meant}\\?") as error:
+        find_task(name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_that_is_near_to_none_suggests_none():
+    with pytest.raises(UsageError, match=r"^unknown task 'dmc:' \(accepted: maze, .*dmc:DOMAIN-TASK"):
+        find_task("dmc:")
+
+
+def test_defaults_of_the_control_suite():
+    """A tenth over the number of actions, and the steps of pytorch_sac; an algorithm's own come before them."""
+    assert preset("sac", "dmc:cheetah-run")["beta"] == 0.017
+    assert preset("dac", "dmc:pendulum-swingup") == {"steps": 1_000_000, "random_steps": 5000, "beta": 0.1}
+    assert preset("ppo", "dmc:pendulum-swingup")["random_steps"] == 0
+    assert all(task.extra == "dmc" and task.source for name, task in listed().items() if name.startswith("dmc:"))

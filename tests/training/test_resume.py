@@ -101,6 +101,14 @@ def test_maze_robots_resume_to_the_bit(tmp_path, monkeypatch, task):
         assert not (saved["walls"].ravel() & (saved["first_visit"] >= 0)).any()
 
 
+def test_a_task_of_the_control_suite_resumes_to_the_bit(tmp_path, monkeypatch):
+    """Its target is drawn into the model of every simulation anew, and is part of the state."""
+    settings = TINY | {"steps": 200, "eval_every": 50, "checkpoint_every": 70, "time_limit": 60}
+    whole = dac.train("dac", "dmc:reacher-easy", out=tmp_path / "whole", **settings)
+    parts = killed_and_resumed("dac", "dmc:reacher-easy", tmp_path / "parts", monkeypatch, 150, **settings)
+    assert files(whole) == files(parts)
+
+
 def test_more_steps_are_as_if_asked_for_at_once(tmp_path):
     """The ring grows with the number of steps: its rows move to where the longer run has them."""
     settings = TINY | {"steps": 240, "eval_every": 60, "checkpoint_every": 100, "capacity": 10_000}
