@@ -399,7 +399,10 @@ def read_success(info: Any) -> bool | None:
 def _advise(env: Any) -> str:
     """Say what to do about an object that is not an environment of Gymnasium but of a kind that is known."""
     if hasattr(env, "possible_agents") or hasattr(env, "agents"):
-        return "; it has several agents: wrap it as a gymnasium.Env that acts for one of them"
+        return (
+            "; it has several agents, and libraries for those are BenchMARL and RLlib; "
+            "a wrapper that is a gymnasium.Env and acts for one of them can be trained on"
+        )
     if any(part.__module__.split(".")[0] == "gym" for part in type(env).__mro__):
         return "; it is of the old package gym: wrap it with shimmy.GymV26CompatibilityV0"
     if hasattr(env, "reset") and hasattr(env, "step"):

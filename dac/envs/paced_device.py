@@ -7,7 +7,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from dac.core.types import EnvSpec, PRNGKey, Scalar
 from dac.envs.base import AbstractDeviceEnv
@@ -41,6 +42,10 @@ class PacedEnv(AbstractDeviceEnv):
     @property
     def cells(self) -> tuple[int, ...] | None:
         return self.env.cells
+
+    @property
+    def walls(self) -> Bool[np.ndarray, "x y"] | None:
+        return self.env.walls
 
     def start(self, key: PRNGKey) -> PacedWorld:
         return PacedWorld(self.env.start(key), jnp.zeros((), jnp.int32))

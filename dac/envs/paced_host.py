@@ -23,7 +23,8 @@ class PacedEnvs(AbstractHostEnvs):
 
     def __init__(self, envs: AbstractHostEnvs, pace: Pace):
         self.envs, self._pace = envs, pace
-        self.spec, self.bounds, self.num, self.cells = envs.spec, envs.bounds, envs.num, envs.cells
+        self.spec, self.bounds, self.num = envs.spec, envs.bounds, envs.num
+        self.cells, self.walls = envs.cells, envs.walls
         self.horizon, self.notes, self.supports_state = pace.horizon(envs.horizon), envs.notes, envs.supports_state
         self._elapsed = np.zeros(envs.num, np.int64)
         self._visited = np.full(envs.num, -1, np.int64)

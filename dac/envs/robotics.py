@@ -10,8 +10,10 @@ All but the maze robots are stepped one by one, or in worker processes. Nothing 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import io
 import re
 import types
 from collections.abc import Callable
@@ -37,7 +39,9 @@ def is_maze_robot(id: str) -> bool:
 def import_package(id: str) -> None:
     """Import Gymnasium-Robotics, which registers its ids then, if an id is one of them."""
     if _IDS.match(id):
-        with needs_extra("robotics", f"the environment {id}"):
+        # importing it prints a notice on the rewards of the Adroit hand, which concerns nobody else
+        quiet = contextlib.nullcontext() if id.startswith("Adroit") else contextlib.redirect_stderr(io.StringIO())
+        with quiet, needs_extra("robotics", f"the environment {id}"):
             importlib.import_module(PACKAGE)
 
 

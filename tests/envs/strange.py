@@ -96,6 +96,14 @@ class SeveralDiscreteActions(Plain):
     action_space = spaces.MultiDiscrete([3, 2])
 
 
+class BinaryActions(Plain):
+    action_space = spaces.MultiBinary(4)
+
+
+class ImagesAmongOthers(Plain):
+    observation_space = spaces.Dict(camera=spaces.Box(0, 255, (3, 64, 64), np.uint8), joints=PAIR)
+
+
 class DictActions(Plain):
     action_space = spaces.Dict(left=spaces.Box(-1, 1, (1,)), right=spaces.Box(-1, 1, (1,)))
 

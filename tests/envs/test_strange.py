@@ -57,7 +57,9 @@ REFUSED = {
     "ResetWithoutSeed": "reset must take a seed: def reset(self, *, seed=None, options=None)",
     "OldReset": "reset must return (obs, info); got ndarray",
     "FailsToBuild": "environment 0 could not be made: FileNotFoundError: no such model: robot.xml",
-    "SeveralAgents": "; it has several agents: wrap it as a gymnasium.Env that acts for one of them",
+    "BinaryActions": "the action space is MultiBinary(4); libraries for discrete actions are stable-baselines3",
+    "ImagesAmongOthers": "images are not supported; the observation space is Box(0, 255, (3, 64, 64), uint8); observe",
+    "SeveralAgents": "; it has several agents, and libraries for those are BenchMARL and RLlib; a wrapper that is",
     "NoBase": "; derive its class from gymnasium.Env",
 }
 
