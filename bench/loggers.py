@@ -1,12 +1,13 @@
-"""What a logger costs: training with one, with one that blocks, with one that fails, and with none, in turns.
+"""What a logger costs a run: training with one, with one that blocks for ever, with one that fails, and without.
 
-python bench/loggers.py [--task SparseHalfCheetah] [--members 3] [--rounds 12] [--steps 500]
+python bench/loggers.py [--task SparseHalfCheetah] [--members 1] [--rounds 120] [--steps 5]
 
-A round is an evaluation's worth of training after which the rows of an evaluation are handed to the logger, as a run
-does. The logger writes on its thread while the next round trains. Each kind is compared with the rounds without one
-beside it, so that what else the machine does falls on both. Where that is too noisy, `share_at_most` says what there is
-to lose: the processor time of handing rows over and of TensorBoard's own thread, against that of training for
-`eval_every` steps.
+A run hands a logger one evaluation per `eval_every` steps. Here it gets one after every few steps, hundreds of times as
+often, so that what it costs stands out of the noise; every round is paired with one without a logger beside it, in
+changing order. What an evaluation costs is the median difference of the pairs, in processor time of the whole process
+(all threads, the logger's too) and by the clock. As a share it is divided by what training takes for `eval_every`
+steps. `low` and `high` are the ends of a 95% bootstrap interval of the median; where the clock is too noisy for 1%,
+they say so.
 """
 
 from __future__ import annotations
@@ -53,8 +54,11 @@ class Failing(Blocking):
         raise OSError(28, "No space left on device")
 
 
+CLOCKS = {"cpu": time.process_time, "clock": time.perf_counter}
+
+
 def main() -> None:
-    options = options_in_turns(__doc__, members=3, rounds=12, steps=500).parse_args()
+    options = options_in_turns(__doc__, members=1, rounds=120, steps=5).parse_args()
     config = resolve("dac", options.task, range(options.members), {})
     task, members = find_task(options.task), grid(range(options.members), {})
     schedule = Schedule(10**9, 1, 1000, 1000, 1, 1_000_000, 1000)
@@ -63,7 +67,7 @@ def main() -> None:
         loop = DeviceLoop(algorithm, task.device(), members, schedule)
     else:
         loop = HostLoop(algorithm, task.host, members, schedule)
-    loop.advance(1000 + options.steps)
+    loop.advance(1000 + 20 * options.steps)
     with tempfile.TemporaryDirectory() as folder:
         kinds = {
             "tensorboard": make_loggers(["tensorboard"])[0],
@@ -72,52 +76,52 @@ def main() -> None:
         }
         for name, watcher in kinds.items():
             watcher.on_start(Start(config, Path(folder) / name, config.members()))
-        made_up = rows(loop)
-        handing, writing = list[float](), list[float]()
-        board = kinds["tensorboard"]._logger
-        real_write = board.write
-
-        def timed_write(record):
-            before = time.thread_time()
-            real_write(record)
-            writing.append(time.thread_time() - before)
-
-        board.write = timed_write
-        names = [name for kind in kinds for name in (kind, "none")]
-        seconds: dict[str, list[float]] = {name: [] for name in names}
-        pairs: dict[str, list[float]] = {name: [] for name in kinds}
-        for turn in range(options.rounds):
-            # the order changes, since the second of two rounds is not always as fast as the first
-            for kind, watcher in kinds.items():
-                times = {}
-                for name in (kind, "none") if turn % 2 else ("none", kind):
-                    loop.wait()
-                    evaluation = Evaluation(loop.step, [row | {"step": loop.step} for row in made_up])
-                    start = time.perf_counter()
-                    if name == kind:
-                        before = time.thread_time()
-                        watcher.on_evaluation(evaluation)
-                        handing.append(time.thread_time() - before)
-                    loop.advance(loop.step + options.steps)
-                    loop.wait()
-                    if name == kind:
-                        watcher.on_progress(Position(loop.step, None, {}))
-                    times[name] = time.perf_counter() - start
-                    seconds[name].append(times[name])
-                pairs[kind].append(times[kind] / times["none"])
+        found = {kind: compare(loop, watcher, rows(loop), options) for kind, watcher in kinds.items()}
         for watcher in kinds.values():
             watcher.on_end(None)
-        cost = float(np.median(handing) + np.median(writing[1:]))
-        report(
-            f"loggers on {options.task} x{options.members}",
-            steps_per_second=options.steps / float(np.median(seconds["none"])),
-            handing_over_microseconds=1e6 * float(np.median(handing)),
-            writing_milliseconds=1e3 * float(np.median(writing[1:])),
-            share_at_most=cost / (float(np.median(seconds["none"])) * Training.eval_every / options.steps),
-            **{f"time_with_{kind}": float(np.median(ratios)) for kind, ratios in pairs.items()},
-            **{f"spread_{kind}": float(np.std(ratios) / np.sqrt(len(ratios))) for kind, ratios in pairs.items()},
-        )
     loop.close()
+    for kind, (with_one, without) in found.items():
+        figures = {}
+        for column, clock in enumerate(CLOCKS):
+            each = np.median(without[:, column]) / options.steps  # seconds that training takes for a step
+            more = with_one[:, column] - without[:, column]
+            share = more / (each * Training.eval_every)
+            low, high = interval(share)
+            figures |= {f"{clock}_milliseconds_per_step": 1e3 * each}
+            figures |= {f"{clock}_milliseconds_per_evaluation": 1e3 * float(np.median(more))}
+            figures |= {f"{clock}_share": float(np.median(share)), f"{clock}_low": low, f"{clock}_high": high}
+        report(
+            f"logger {kind} on {options.task} x{options.members}",
+            evaluations=options.rounds,
+            steps_per_evaluation=options.steps,
+            eval_every=Training.eval_every,
+            **figures,
+        )
+
+
+def compare(loop, watcher: Background, made_up: list[dict], options) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of rounds with a logger and of those beside them without, (round, clock)."""
+    found: dict[bool, list[list[float]]] = {True: [], False: []}
+    for turn in range(options.rounds):
+        for logging in (True, False) if turn % 2 else (False, True):
+            loop.wait()
+            evaluation = Evaluation(loop.step, [row | {"step": loop.step} for row in made_up])
+            before = [clock() for clock in CLOCKS.values()]
+            if logging:
+                watcher.on_evaluation(evaluation)
+            loop.advance(loop.step + options.steps)
+            loop.wait()
+            if logging:
+                watcher.on_progress(Position(loop.step, None, {}))
+            found[logging].append([clock() - start for clock, start in zip(CLOCKS.values(), before, strict=True)])
+    return np.array(found[True]), np.array(found[False])
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """A 95% bootstrap interval of the median."""
+    draws = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
+    low, high = np.quantile(np.median(values[draws], axis=1), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def rows(loop) -> list[dict]:

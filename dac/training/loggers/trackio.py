@@ -1,6 +1,7 @@
 """trackio: one run per population, in the project `dac` or that of TRACKIO_PROJECT, on this machine.
 
-TRACKIO_SPACE_ID sends it to a Hugging Face Space. `trackio show` opens the dashboard.
+Its database is in ~/.cache/huggingface/trackio, or in TRACKIO_DIR, and not in the run directory. TRACKIO_SPACE_ID
+sends it to a Hugging Face Space. `trackio show` opens the dashboard.
 """
 
 from __future__ import annotations
