@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from dac.core.types import PRNGKey, UsageError, float_dtype
@@ -46,6 +48,15 @@ class AbstractNetwork(eqx.Module):
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         """The output for one input."""
+
+
+def draw_layers(
+    initialisers: Sequence[jax.nn.initializers.Initializer], keys: Iterable[PRNGKey], shapes: Sequence[tuple[int, int]]
+) -> tuple[tuple[Weight, ...], tuple[Bias, ...]]:
+    """Draw the weights of one layer per initialiser, key and shape (in, out); their biases begin at zero."""
+    drawn = zip(initialisers, keys, shapes, strict=True)
+    weights = tuple(initialise(key, shape, float_dtype()) for initialise, key, shape in drawn)
+    return weights, tuple(jnp.zeros(size, float_dtype()) for _, size in shapes)
 
 
 def check_single(weight: Weight) -> None:

@@ -6,12 +6,11 @@ import itertools
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, layer_norm
+from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, draw_layers, layer_norm
 from dac.core.precision import product
-from dac.core.types import PRNGKey, float_dtype
+from dac.core.types import PRNGKey
 
 
 class MLP(AbstractNetwork):
@@ -45,17 +44,13 @@ class MLP(AbstractNetwork):
         precision: str = "float32",
     ):
         """With `last_scale`: orthogonal weights, scaled by sqrt(2) in hidden layers and by `last_scale` at the end."""
-        sizes = (in_size, *hidden, out_size)
-        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = list(itertools.pairwise((in_size, *hidden, out_size)))
         if last_scale is None:
-            initialisers = [jax.nn.initializers.glorot_uniform()] * len(keys)
+            initialisers = [jax.nn.initializers.glorot_uniform()] * len(shapes)
         else:
             scales = [2**0.5] * len(hidden) + [last_scale]
             initialisers = [jax.nn.initializers.orthogonal(scale) for scale in scales]
-        shapes = itertools.pairwise(sizes)
-        drawn = zip(initialisers, keys, shapes, strict=True)
-        self.weights = tuple(initialise(k, shape, float_dtype()) for initialise, k, shape in drawn)
-        self.biases = tuple(jnp.zeros(o, float_dtype()) for o in sizes[1:])
+        self.weights, self.biases = draw_layers(initialisers, jax.random.split(key, len(shapes)), shapes)
         self.norms = tuple(layer_norm(size) for size in hidden) if norm == "layer" else ()
         self.activation = activation
         self.precision = precision

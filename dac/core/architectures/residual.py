@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, layer_norm
+from dac.core.architectures.base import AbstractNetwork, Activation, Bias, Weight, check_single, draw_layers, layer_norm
 from dac.core.precision import product
-from dac.core.types import PRNGKey, UsageError, float_dtype
+from dac.core.types import PRNGKey, UsageError
 
 EXPANSION = 4
 """Width of a residual block inside, in multiples of its width outside; SimBa's."""
@@ -19,17 +18,15 @@ class ResidualBlock(eqx.Module):
     """x + W2 activation(W1 norm(x)), four times as wide inside. Section 4, Lee et al. 2025."""
 
     norm: eqx.nn.LayerNorm
-    weights: tuple[Weight, Weight]
-    biases: tuple[Bias, Bias]
+    weights: tuple[Weight, ...]
+    biases: tuple[Bias, ...]
     activation: Activation = eqx.field(static=True)
     precision: str = eqx.field(static=True)
 
     def __init__(self, key: PRNGKey, size: int, activation: Activation, precision: str):
-        inner_key, outer_key = jax.random.split(key)
         wide, draw = EXPANSION * size, jax.nn.initializers.he_normal()
         self.norm = layer_norm(size)
-        self.weights = draw(inner_key, (size, wide), float_dtype()), draw(outer_key, (wide, size), float_dtype())
-        self.biases = jnp.zeros(wide, float_dtype()), jnp.zeros(size, float_dtype())
+        self.weights, self.biases = draw_layers([draw] * 2, jax.random.split(key), [(size, wide), (wide, size)])
         self.activation = activation
         self.precision = precision
 
@@ -45,9 +42,9 @@ class ResidualMLP(AbstractNetwork):
     also normalises observations by running statistics; our replay buffer keeps them as they are.
     """
 
-    weights: tuple[Weight, Weight]
+    weights: tuple[Weight, ...]
     """Of the first and of the last layer."""
-    biases: tuple[Bias, Bias]
+    biases: tuple[Bias, ...]
     """Of the first and of the last layer."""
     blocks: tuple[ResidualBlock, ...]
     """One per entry of `hidden`."""
@@ -80,11 +77,8 @@ class ResidualMLP(AbstractNetwork):
         size = hidden[0]
         in_key, out_key, *block_keys = jax.random.split(key, 2 + len(hidden))
         draw = jax.nn.initializers.orthogonal
-        self.weights = (
-            draw()(in_key, (in_size, size), float_dtype()),
-            draw(1.0 if last_scale is None else last_scale)(out_key, (size, out_size), float_dtype()),
-        )
-        self.biases = jnp.zeros(size, float_dtype()), jnp.zeros(out_size, float_dtype())
+        initialisers = [draw(), draw(1.0 if last_scale is None else last_scale)]
+        self.weights, self.biases = draw_layers(initialisers, [in_key, out_key], [(in_size, size), (size, out_size)])
         self.blocks = tuple(ResidualBlock(k, size, activation, precision) for k in block_keys)
         self.norm = layer_norm(size)
         self.precision = precision
