@@ -25,6 +25,8 @@ from dac.algorithms.metrics import METRICS as METRICS
 from dac.algorithms.metrics import WithMetrics as WithMetrics
 from dac.algorithms.mme import MME as MME
 from dac.algorithms.n_step import WithReturns as WithReturns
+from dac.algorithms.normalisation import WithRewardScale as WithRewardScale
+from dac.algorithms.normalisation import WithWhitening as WithWhitening
 from dac.algorithms.ppo import PPO as PPO
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
@@ -81,7 +83,11 @@ def owners(name: str, bonus: str = "none") -> list[type]:
     entry = ALGORITHMS[name]
     around = [entry.around] if entry.around else []
     temperature = [WithTemperature] if has_temperature(entry.algorithm) else []
-    further = [WithSchedule, WithReturns] if issubclass(entry.algorithm, AbstractOffPolicy) else []
+    further = (
+        [WithSchedule, WithWhitening, WithReturns, WithRewardScale]
+        if issubclass(entry.algorithm, AbstractOffPolicy)
+        else []
+    )
     return [entry.algorithm, *around, *temperature, *further, *([] if bonus == "none" else [BONUSES[bonus]])]
 
 
@@ -91,10 +97,12 @@ def make_algorithm(
     settings: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = (),
     horizon: float = math.inf,
+    envs: int = 1,
 ) -> AbstractAlgorithm:
     """Make the algorithm of that name with its settings, those of the bonus among them, and with more metrics.
 
-    A schedule of the learning rate, if the settings ask for one, is over after `horizon` updates.
+    A schedule of the learning rate, if the settings ask for one, is over after `horizon` updates. A member that
+    normalises rewards has `envs` environments.
     """
     values = dict(settings or {})
     precision = settled(values.get("precision", "float32"))
@@ -113,12 +121,17 @@ def make_algorithm(
     if isinstance(algorithm, AbstractOffPolicy):
         scheduled = make(WithSchedule, algorithm, horizon)
         algorithm = algorithm if scheduled.schedule == "constant" else scheduled
+        whitened = make(WithWhitening, algorithm)
+        algorithm = whitened if whitened.normalise_obs else algorithm
         summed = make(WithReturns, algorithm)
         algorithm = algorithm if summed.n_step == 1 else summed
     if bonus != "none":
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no bonus (accepted: {', '.join(off_policy())})")
         algorithm = WithBonus(algorithm, make(BONUSES[bonus]), precision)
+    if isinstance(algorithm, AbstractOffPolicy):
+        scaled = make(WithRewardScale, algorithm, envs)
+        algorithm = scaled if scaled.normalise_reward else algorithm
     if metrics:
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no metrics (accepted: {', '.join(off_policy())})")

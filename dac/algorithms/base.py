@@ -28,9 +28,12 @@ from dac.core.types import EnvSpec, Metrics, PRNGKey, Transition
 State = TypeVar("State", bound=eqx.Module)
 
 
-def static(default: Any) -> Any:
-    """A field that is part of the program, not of the data: another value is another compilation."""
-    return eqx.field(default=default, static=True)
+def static(default: Any, *, since: str | None = None) -> Any:
+    """A field that is part of the program, not of the data: another value is another compilation.
+
+    `since` is explained at `RunConfig.fingerprint`.
+    """
+    return eqx.field(default=default, static=True, metadata={"since": since})
 
 
 def count(default: int, low: int = 1, high: int = 1_000_000, *, since: str | None = None) -> Any:
@@ -176,6 +179,16 @@ class AbstractOffPolicy(AbstractAlgorithm[State]):
         del latest, count
         return state
 
+    @property
+    def watches(self) -> bool:
+        """Whether `watch` is called."""
+        return False
+
+    def watch(self, state: State, latest: Transition, valid: Bool[Array, ""]) -> State:
+        """Look at the new transition of every environment, in every step; before the first there is none to look at."""
+        del latest, valid
+        return state
+
 
 class AbstractAround(AbstractOffPolicy[State]):
     """An algorithm around another one, which it asks for everything that it does not change."""
@@ -202,6 +215,13 @@ class AbstractAround(AbstractOffPolicy[State]):
     @property
     def refresh_window(self) -> int:
         return self.algorithm.refresh_window
+
+    @property
+    def watches(self) -> bool:
+        return self.algorithm.watches
+
+    def watch(self, state: State, latest: Transition, valid: Bool[Array, ""]) -> State:
+        return self.algorithm.watch(state, latest, valid)  # where the state is the algorithm's own
 
     def setting(self, name: str) -> Any:
         """A hyperparameter of the algorithm, which may itself be around another one."""

@@ -100,6 +100,9 @@ def resolve(
     config.make_algorithm()
     if training.init_replay != "none" and config.schedule().rollout:
         raise UsageError(f"{algorithm} learns on-policy and takes no init_replay (accepted: {', '.join(off_policy())})")
+    watched = [name for name in ("normalise_obs", "normalise_reward") if hyper.get(name)]
+    if training.init_replay != "none" and watched:
+        raise UsageError(f"{watched[0]} counts what a run sees and not what a dataset holds: it takes no init_replay")
     if training.init_replay == "none" and training.offline_share != loop_fields["offline_share"][1].default:
         raise UsageError("offline_share is the share of a dataset: give init_replay, or leave it out")
     return config

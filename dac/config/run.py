@@ -88,7 +88,9 @@ class RunConfig:
         schedule = self.schedule()
         steps = values.get("schedule_steps") or schedule.steps
         horizon = max(1, schedule.updates(steps // schedule.envs))
-        return make_algorithm(self.algorithm, self.training.bonus, values, self.training.metrics, horizon)
+        return make_algorithm(
+            self.algorithm, self.training.bonus, values, self.training.metrics, horizon, self.training.envs
+        )
 
     def _floats(self) -> list[str]:
         settings, idle = settings_of(self.algorithm, self.training.bonus), idle_settings(self.hyper)

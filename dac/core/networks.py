@@ -7,6 +7,7 @@ that holds it is called `mlp` whatever it is, because saved policies and checkpo
 from __future__ import annotations
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -168,6 +169,23 @@ def log_density(
     """log N(action; mean, sigma^2), before the environment clips the action."""
     noise = (action - mean) * jnp.exp(-log_std)
     return jnp.sum(-0.5 * (noise**2 + jnp.log(2 * jnp.pi)) - log_std)
+
+
+class WhitenedPolicy(AbstractPolicy):
+    """Any policy, of normalised observations."""
+
+    policy: AbstractPolicy
+    """What acts."""
+    moments: Moments
+    """Of the observations seen in training: part of what a run saves."""
+
+    def __call__(self, obs: Float[Array, " obs"], *noise: Float[Array, " action"]) -> Any:
+        """What the policy itself says of the normalised observation."""
+        policy: Any = self.policy
+        return policy(self.moments.whiten(obs, OBS_BOUND), *noise)
+
+    def act(self, obs: Float[Array, " obs"], key: PRNGKey, *, explore: bool) -> Float[Array, " action"]:
+        return self.policy.act(self.moments.whiten(obs, OBS_BOUND), key, explore=explore)
 
 
 class NormalisedGaussianPolicy(AbstractPolicy):

@@ -17,7 +17,7 @@ from dac.algorithms.fixed_sigma import FixedSigmaPolicy
 from dac.algorithms.sql import Sampler
 from dac.algorithms.td3 import DeterministicPolicy
 from dac.core.architectures import ACTIVATIONS, MLP, ResidualMLP
-from dac.core.networks import OBS_BOUND, NormalisedGaussianPolicy, SquashedGaussianPolicy
+from dac.core.networks import OBS_BOUND, NormalisedGaussianPolicy, SquashedGaussianPolicy, WhitenedPolicy
 from dac.core.types import EnvSpec, UsageError
 from dac.envs.bounds import ActionBounds
 
@@ -78,7 +78,7 @@ def describe(policy: Any, spec: EnvSpec, bounds: ActionBounds) -> Graph:
     """The best guess of one member's policy, from the observation to the action in the environment's own range."""
     noise = {"noise": spec.action_size} if needs_noise(policy) else {}
     graph = Graph({"obs": spec.obs_size} | noise)
-    action = act(policy, graph)
+    action = act(policy, graph, "obs")
     arrays = {"middle": bounds.middle, "reach": bounds.reach, "low": bounds.low, "high": bounds.high}
     graph.add("stretch", action, name="action", weights=arrays)
     return graph
@@ -86,14 +86,15 @@ def describe(policy: Any, spec: EnvSpec, bounds: ActionBounds) -> Graph:
 
 def needs_noise(policy: Any) -> bool:
     """Whether the policy's best guess is itself a draw: it takes standard normal noise beside the observation."""
-    return isinstance(policy, Sampler)
+    inner = policy.policy if isinstance(policy, WhitenedPolicy) else policy
+    return isinstance(inner, Sampler)
 
 
-def act(policy: Any, graph: Graph) -> str:
-    """Append a policy's best guess to a graph, and return the name of the action in [-1, 1]."""
+def act(policy: Any, graph: Graph, obs: str) -> str:
+    """Append a policy's best guess for an observation to a graph, and return the name of the action in [-1, 1]."""
     if type(policy) not in POLICIES:
         raise UsageError(f"export does not know the policy {type(policy).__name__}; --format stablehlo takes any")
-    return POLICIES[type(policy)](policy, graph)
+    return POLICIES[type(policy)](policy, graph, obs)
 
 
 def layers(network: Any, graph: Graph, x: str) -> str:
@@ -105,24 +106,30 @@ def layers(network: Any, graph: Graph, x: str) -> str:
     return ARCHITECTURES[type(network)](network, graph, x)
 
 
-def _squashed_gaussian(policy: SquashedGaussianPolicy, graph: Graph) -> str:
-    both = layers(policy.mlp, graph, "obs")
+def _squashed_gaussian(policy: SquashedGaussianPolicy, graph: Graph, obs: str) -> str:
+    both = layers(policy.mlp, graph, obs)
     return graph.add("tanh", graph.add("first", both, count=_width(graph) // 2))
 
 
-def _squashed_mean(policy: DeterministicPolicy | FixedSigmaPolicy, graph: Graph) -> str:
-    return graph.add("tanh", layers(policy.mlp, graph, "obs"))
+def _squashed_mean(policy: DeterministicPolicy | FixedSigmaPolicy, graph: Graph, obs: str) -> str:
+    return graph.add("tanh", layers(policy.mlp, graph, obs))
 
 
-def _sampler(policy: Sampler, graph: Graph) -> str:
-    return graph.add("tanh", layers(policy.mlp, graph, graph.add("concat", "obs", "noise")))
+def _sampler(policy: Sampler, graph: Graph, obs: str) -> str:
+    return graph.add("tanh", layers(policy.mlp, graph, graph.add("concat", obs, "noise")))
 
 
-def _normalised_gaussian(policy: NormalisedGaussianPolicy, graph: Graph) -> str:
-    moments = policy.moments
+def _normalised_gaussian(policy: NormalisedGaussianPolicy, graph: Graph, obs: str) -> str:
+    return layers(policy.mlp, graph, _whiten(policy.moments, graph, obs))
+
+
+def _whitened(policy: WhitenedPolicy, graph: Graph, obs: str) -> str:
+    return act(policy.policy, graph, _whiten(policy.moments, graph, obs))
+
+
+def _whiten(moments: Any, graph: Graph, obs: str) -> str:
     std = np.sqrt(np.asarray(moments.variance) + 1e-8)
-    whitened = graph.add("whiten", "obs", weights={"mean": moments.mean, "std": std}, bound=OBS_BOUND)
-    return layers(policy.mlp, graph, whitened)
+    return graph.add("whiten", obs, weights={"mean": moments.mean, "std": std}, bound=OBS_BOUND)
 
 
 def _mlp(network: MLP, graph: Graph, x: str) -> str:
@@ -145,12 +152,13 @@ def _residual(network: ResidualMLP, graph: Graph, x: str) -> str:
 
 
 # by the very class: what derives from one of these may act in another way
-POLICIES: dict[type, Callable[[Any, Graph], str]] = {
+POLICIES: dict[type, Callable[[Any, Graph, str], str]] = {
     SquashedGaussianPolicy: _squashed_gaussian,
     DeterministicPolicy: _squashed_mean,
     FixedSigmaPolicy: _squashed_mean,
     Sampler: _sampler,
     NormalisedGaussianPolicy: _normalised_gaussian,
+    WhitenedPolicy: _whitened,
 }
 ARCHITECTURES: dict[type, Callable[[Any, Graph, str], str]] = {
     MLP: _mlp,

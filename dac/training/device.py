@@ -36,6 +36,7 @@ from dac.training.step import (
     refresh,
     refreshes,
     remember,
+    watch,
     window_positions,
 )
 
@@ -229,6 +230,8 @@ def one_step(
         )
     noise = draw_noise(key, step, schedule.envs, spec, schedule.random_steps)
     action = choose_actions(algorithm.policy(state), carry.obs, noise)
+    if isinstance(algorithm, AbstractOffPolicy) and algorithm.watches:
+        state = watch(algorithm, state, carry.pending, step, spec)
     if training and isinstance(algorithm, AbstractOffPolicy):
         stored = step * schedule.envs
         updates, share = schedule.updates_per_iteration, schedule.offline_share

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from dac.algorithms.base import AbstractAlgorithm, AbstractOnPolicy
+from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy
 from dac.core.keys import EVALUATE, RESET, env_seed, stream
 from dac.core.networks import AbstractPolicy
 from dac.core.population import Member, each_member, stack_algorithms, stack_keys
@@ -77,6 +77,7 @@ class HostLoop(AbstractLoop):
         self._algorithms = stack_algorithms(algorithm, members)
         self._keys = stack_keys(members)
         self._on_policy = isinstance(algorithm, AbstractOnPolicy)
+        self._watches = isinstance(algorithm, AbstractOffPolicy) and algorithm.watches
         states = programs.init((self._algorithms, self._keys), self.spec)
         self._layout, self._context, self._state = programs.layout_of(
             self._algorithms, self._keys, states, self.spec, schedule
@@ -182,6 +183,10 @@ class HostLoop(AbstractLoop):
     def _update(self, packed: Array | np.ndarray) -> None:
         """Put the last transition into the replay buffer and learn, on the device, while the environments step."""
         learning = self.schedule.learns(self.step)
+        if self._watches:
+            self._state = programs.watch(
+                self._layout, self._context, self._state, packed, self._clock, self.health.mask
+            )
         if self._host_ring is not None:
             self._learn_from_host(learning)
         elif learning:

@@ -153,6 +153,18 @@ def act(layout: Layout, context: Context, state: State, packed: Packed, noise: m
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def watch(layout: Layout, context: Context, state: State, packed: Packed, clock: Clock, frozen: Frozen) -> State:
+    """Show the algorithms the last transitions."""
+    row = row_size(layout.spec)
+
+    def one(algorithm, state, key, packed, clock):
+        del key
+        return member.watch(algorithm, state, packed[:, :row], clock, layout.spec)
+
+    return _changed(layout, one, context, state, frozen, packed, clock)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def remember(layout: Layout, context: Context, ring: Array, packed: Packed, clock: Clock) -> Any:
     """Put the last transitions into the replay buffer without learning."""
     return _put(layout, ring, packed, clock), *_tick(layout, context, clock)

@@ -4,7 +4,7 @@ Step t, in both loops:
 
     1. the transition of step t - 1 goes into the replay buffer, a ring     (`remember`)
     2. the policy chooses the action of step t              (`choose_actions`)
-    3. the networks learn from the ring                     (`learn`)
+    3. the networks learn from the ring                     (`learn`; before it `watch`, for running statistics)
     4. the environment moves                                (the loop)
 
 3 does not need 4, so on the host the networks learn while the environment moves. What learns on-policy swaps 2 and 3,
@@ -181,6 +181,13 @@ def learn(
 def mix_with(dataset: replay.Dataset | None, share: float) -> replay.Mix | None:
     """How batches are mixed with a dataset, or None where there is none."""
     return None if dataset is None else replay.Mix(share, dataset.shape[0])
+
+
+def watch(
+    algorithm: AbstractOffPolicy[State], state: State, rows: Float[Array, "env row"], step: Step, spec: EnvSpec
+) -> State:
+    """Show the algorithm the rows of step - 1, which `remember` has inserted; at step 0 there are none."""
+    return algorithm.watch(state, unpack(rows, spec), step > 0)
 
 
 def learn_from_rollout(

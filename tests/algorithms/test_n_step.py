@@ -163,7 +163,7 @@ def test_a_bonus_is_paid_in_every_step():
     """A bonus that is the next observation itself: the sum has that of each of its steps."""
 
     class Here(dac.algorithms.AbstractBonus):
-        def init(self, key, spec):
+        def init(self, key, spec, precision):
             return jnp.zeros(())
 
         def update(self, state, batch):

@@ -19,7 +19,7 @@ from dac.algorithms import ALGORITHMS, make_algorithm
 from dac.cli import main
 from dac.core.architectures import ACTIVATIONS, NETWORKS, NORMS
 from dac.core.architectures import __name__ as architectures
-from dac.core.networks import NormalisedGaussianPolicy
+from dac.core.networks import NormalisedGaussianPolicy, WhitenedPolicy
 from dac.core.types import EnvSpec, UsageError
 from dac.envs.bounds import ActionBounds
 from dac.export import to_onnx
@@ -34,6 +34,7 @@ BOUNDS = ActionBounds(np.array([-2.0, 0.5]), np.array([1.0, 3.5]), np.dtype(np.f
 FACTS = {"algorithm": "dac", "task": "gym:Some-v0", "member": 0, "label": "seed 0"}
 SHAPES = {"mlp": {}, "residual": {"network": "residual"}, "norm": {"norm": "layer"}}
 SHAPES |= {name: {"activation": name} for name in ACTIVATIONS}
+WHITENED = {"normalise_obs": True}
 
 
 def actor_of(name, **settings):
@@ -42,7 +43,7 @@ def actor_of(name, **settings):
     shapes = jax.eval_shape(lambda: algorithm.policy(algorithm.init(jax.random.key(1), SPEC)))
     rng = np.random.default_rng(2)
     policy = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.4, leaf.shape), jnp.float32), shapes)
-    if isinstance(policy, NormalisedGaussianPolicy):  # a variance is not negative
+    if isinstance(policy, NormalisedGaussianPolicy | WhitenedPolicy):  # a variance is not negative
         moments = dataclasses.replace(
             policy.moments, variance=jnp.array([0.1, 2.0, 30.0]), mean=jnp.array([1.0, 0, -2])
         )
@@ -80,8 +81,8 @@ def write_page(actor, folder):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*((name, {}) for name in ALGORITHMS), *(("sac", shape) for shape in SHAPES.values())],
-    ids=[*ALGORITHMS, *SHAPES],
+    [*((n, {}) for n in ALGORITHMS), *(("sac", s) for s in SHAPES.values()), ("sac", WHITENED), ("sql", WHITENED)],
+    ids=[*ALGORITHMS, *SHAPES, "sac-whitened", "sql-whitened"],
 )
 def test_every_format_acts_as_the_policy_does(name, settings, tmp_path):
     actor = actor_of(name, **settings)

@@ -13,7 +13,7 @@ from typing import Any, Generic
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from dac.algorithms.base import AbstractAround, AbstractOffPolicy, Batch, Following, State
 from dac.core.keys import BONUS, side_key
@@ -96,6 +96,9 @@ class WithBonus(AbstractAround[WithBonusState]):
         inner, metrics = self.algorithm.update(state.algorithm, paid, key)
         bonus_metrics = {"bonus_mean": jnp.mean(bonus), "bonus_std": jnp.std(bonus)} | bonus_metrics
         return WithBonusState(inner, bonus_state), metrics | bonus_metrics
+
+    def watch(self, state: WithBonusState, latest: Transition, valid: Bool[Array, ""]) -> WithBonusState:
+        return WithBonusState(self.algorithm.watch(state.algorithm, latest, valid), state.bonus)
 
     def _pay(self, state: Any, following: Following) -> Following:
         """Add the bonus to later steps too, each step a batch of its own, of which nothing is learnt."""
