@@ -59,13 +59,17 @@ class PacedEnv(AbstractDeviceEnv):
         keys = key[None] if self.skip == 1 else jax.random.split(key, self.skip)
         inner, reward, terminated = self.env.move(world.world, action, keys[0])
         frames = world.frames + 1
-        for frame in keys[1:]:
+
+        def hold(held: tuple[Any, Scalar, Scalar, Int[Array, ""]], frame: PRNGKey) -> tuple[Any, None]:
+            inner, reward, terminated, frames = held
             goes_on = (terminated == 0) & (frames < self.env.horizon)
             moved, more, over = self.env.move(inner, action, frame)
-            inner = jax.tree.map(lambda new, old, on=goes_on: jnp.where(on, new, old), moved, inner)
+            inner = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), moved, inner)
             reward = reward + jnp.where(goes_on, more, 0)
-            terminated = jnp.where(goes_on, over, terminated)
-            frames = frames + goes_on
+            return (inner, reward, jnp.where(goes_on, over, terminated), frames + goes_on), None
+
+        if self.skip > 1:  # a loop of the program, which is the same one then whatever the skip
+            (inner, reward, terminated, frames), _ = jax.lax.scan(hold, (inner, reward, terminated, frames), keys[1:])
         return PacedWorld(inner, frames), reward, terminated
 
     def cell(self, obs: Float[Array, " obs"]) -> Int[Array, ""]:

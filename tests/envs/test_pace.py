@@ -123,6 +123,20 @@ def test_both_forms_are_the_loop(pace, last):
     host.close()
 
 
+def test_a_longer_skip_does_not_make_a_larger_program(monkeypatch):
+    """It took minutes to compile one that has a copy of the environment for every frame."""
+    traced, move = [], CountingOnDevice.move
+    monkeypatch.setattr(CountingOnDevice, "move", lambda self, *given: (traced.append(self), move(self, *given))[1])
+    counts = []
+    for skip in (3, 300):
+        env, key = PacedEnv(CountingOnDevice(), Pace(0, skip)), jax.random.key(0)
+        state, _ = env.reset(key)
+        traced.clear()
+        jax.make_jaxpr(env.step)(state, jnp.zeros(1), key)
+        counts.append(len(traced))
+    assert counts[0] == counts[1] > 0
+
+
 def test_one_that_is_filmed_is_the_same():
     env, pace = pace_one(gym.wrappers.TimeLimit(Counting(8), OWN), Pace(3, 3)), Pace(3, 3)
     env.reset()
