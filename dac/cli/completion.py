@@ -22,10 +22,16 @@ from dac._version import __version__
 BASH = """\
 # completion of dac for bash: put  source <(dac completion bash)  into ~/.bashrc
 _dac() {
-    local -a answer
-    local -a words=("${COMP_WORDS[@]:1:COMP_CWORD}")
+    local -a answer words=()
+    local word prefix=
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do  # bash splits at colons, which names of tasks have
+        if (( ${#words[@]} )) && [[ $word == :* || ${words[-1]} == *: ]]; then words[-1]+=$word
+        else words+=("$word"); fi
+    done
+    if [[ $COMP_WORDBREAKS == *:* && $word != "${words[-1]}" ]]; then prefix=${words[-1]%"${words[-1]##*:}"}; fi
     mapfile -t answer < <(dac completion --for "${words[@]}" 2>/dev/null)
     COMPREPLY=("${answer[@]:1}")
+    COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
     [[ ${answer[0]} == paths ]] && compopt -o filenames
     [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace
     return 0

@@ -109,6 +109,8 @@ ask dac evalu
 ask dac resume runs/maze-s
 ask dac resume "else"
 ask dac train sac maze --nosuch
+ask dac train sac dmc : fish-
+ask dac train sac gy
 complete -p dac
 """
 
@@ -135,6 +137,8 @@ def test_bash_completes(here, monkeypatch):
         "compopt -o nospace",
         "<else where/>",
         "<>",
+        "<fish-upright><fish-swim>",  # what comes after the colon, at which bash splits
+        "<gym:>",
         "complete -o bashdefault -o default -F _dac dac",
     ]
 

@@ -35,7 +35,7 @@ class Domain(AbstractDomain):
         parent, bend = find(tree, "body", "head"), 360 / self.links
         for camera in parent.findall("./camera"):
             if camera.get("mode") == "trackcom":
-                away = [float(number) * self.links / 6 for number in camera.get("pos", "").split()]
+                away = [float(number) * (self.links / 6) for number in camera.get("pos", "").split()]
                 camera.set("pos", " ".join(map(str, away)))
         for number in range(self.links - 1):
             parent = ElementTree.SubElement(parent, "body", name=f"segment_{number}", pos="0 .1 0")
