@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dac.core.spec import EnvSpec
+
 
 @dataclasses.dataclass(frozen=True)
 class Family:
@@ -20,8 +22,8 @@ class Family:
     hyper: Mapping[str, Any]
     """Defaults of the algorithm, where it has such a setting."""
     source: str
-    extra: str | None = None
-    """The extra of this package that brings it."""
+    extra: str = ""
+    """The extra of this package that brings it, if any."""
 
 
 _ROBOTICS = "robotics"
@@ -94,6 +96,24 @@ ANY = Family(
     "a guess that suits rewards of the order of 1 per step, as SAC's customary temperature",
 )
 """What every other Gymnasium environment has."""
+
+
+_MAPS = ("UMaze", "Open", "Medium", "Large")
+_WHERE = [f"{of}{more}" for of in _MAPS for more in ("", "_Diverse_G", "_Diverse_GR") if of != "UMaze" or not more]
+LISTED: dict[str, EnvSpec] = {
+    **{f"PointMaze_{where}-v3": EnvSpec(8, 2) for where in _WHERE},
+    **{f"AntMaze_{where}-v5": EnvSpec(109, 8) for where in _WHERE},
+    "FetchReach-v4": EnvSpec(16, 4),
+    **{f"Fetch{what}-v4": EnvSpec(31, 4) for what in ("Push", "Slide", "PickAndPlace")},
+    "HandReach-v3": EnvSpec(93, 20),
+    **{f"HandManipulate{what}-v1": EnvSpec(75, 20) for what in ("Block", "Egg", "Pen")},
+    "AdroitHandDoor-v1": EnvSpec(39, 28),
+    "AdroitHandHammer-v1": EnvSpec(46, 26),
+    "AdroitHandPen-v1": EnvSpec(45, 24),
+    "AdroitHandRelocate-v1": EnvSpec(39, 30),
+    "FrankaKitchen-v1": EnvSpec(93, 9),
+}
+"""Ids that `dac list tasks` shows, with their sizes; there are variants of most, `Dense` or `Sparse`."""
 
 
 def family_of(env: object) -> Family:

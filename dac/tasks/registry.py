@@ -20,7 +20,7 @@ from dac.envs.ids import dmc_id
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
 from dac.envs.pace import Pace
 from dac.envs.robotics import is_maze_robot
-from dac.tasks.families import family_of
+from dac.tasks.families import LISTED, family_of
 
 if TYPE_CHECKING:  # without JAX and Gymnasium, so that a list of tasks is quick
     import gymnasium as gym
@@ -275,7 +275,7 @@ TASKS: dict[str, Task] = {
 
 def listed() -> dict[str, Task]:
     """Return every task that has a name of its own, also those that need an extra."""
-    return TASKS | DMC
+    return TASKS | DMC | {f"gym:{id}": _gymnasium(f"gym:{id}", id) for id in LISTED}
 
 
 def find_task(name: str) -> Task:
@@ -382,6 +382,8 @@ def _make_gymnasium_task(name: str, env: str | Callable[[], Any]) -> Task:
         host=make_batch if batch else make,
         single=make_one,
         takes_workers=not batch,
+        sizes=LISTED.get(env) if isinstance(env, str) else None,
+        extra=family.extra,
         training=family.training,
         hyper=family.hyper,
         source=family.source,

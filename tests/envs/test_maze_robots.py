@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 
+import dac
 from dac.core.types import UsageError
 from dac.envs.gymnasium import find_environment
 from dac.envs.host import HostStep
@@ -187,3 +188,13 @@ def test_bad_calls():
     envs.close()
     with pytest.raises(UsageError, match="closed"):
         envs.reset([0])
+
+
+@pytest.mark.slow
+def test_sac_finds_the_goals_of_a_small_maze(tmp_path):
+    """Small networks and 30,000 steps: from a quarter of the episodes to most of them (results/pointmaze)."""
+    settings = {"hidden": (64, 64), "learning_rate": 1e-3, "batch_size": 128, "steps": 30_000, "eval_every": 2000}
+    run = dac.train("sac", "gym:PointMaze_UMaze-v3", seeds=[0, 1], out=tmp_path / "run", eval_episodes=10, **settings)
+    success = run.metrics["success"].mean(axis=1)
+    assert success[:3].mean() < 0.45
+    assert success[-3:].mean() > 0.6
