@@ -19,6 +19,7 @@ ORDER = [
     {"api"},
     {"export"},
     {"experiments"},
+    {"cluster"},
     {"cli"},
 ]
 """The rooms, the lowest first; rooms of one line do not know each other."""
