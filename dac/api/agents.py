@@ -34,7 +34,8 @@ from dac.tasks import Task, find_task
 from dac.training.compilation import enable_compilation_cache
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.host import evaluate_on_host
-from dac.training.run import Session, all_watchers
+from dac.training.run import all_watchers
+from dac.training.session import Session
 from dac.training.watchers import AbstractWatcher, Watcher
 from dac.training.watchers.log import Log
 from dac.training.watchers.progress import ProgressBar, shows_progress

@@ -18,7 +18,7 @@ from dac.core.types import UsageError
 from dac.experiments.paper import Experiment, Method
 from dac.rundir.names import CONFIG
 from dac.rundir.reading import RunDirectory
-from dac.training.run import place_of
+from dac.training.preparation import place_of
 
 MINIMUM_STEPS = 2000
 MINIMUM_SEEDS = 2  # one seed has no spread

@@ -54,6 +54,11 @@ class AbstractLoop(abc.ABC):
         self.stopping = True
 
     @property
+    def env_steps(self) -> int:
+        """Environment steps per member so far."""
+        return self.step * self.schedule.envs
+
+    @property
     def stored(self) -> int:
         """Transitions ever put into the replay buffer: all but the last, which waits for the next step."""
         return max(self.step - 1, 0) * self.schedule.envs

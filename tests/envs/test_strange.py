@@ -96,8 +96,8 @@ class Slow(strange.Plain):
 
 @pytest.mark.parametrize(("cores", "hints"), [(2, 1), pytest.param(1, 0, marks=pytest.mark.slow)])
 def test_slow_environments_are_noticed_once(cores, hints, tmp_path, monkeypatch):
-    monkeypatch.setattr("dac.training.run.SLOW_AFTER", 0.1)
-    monkeypatch.setattr("dac.training.run.usable_cores", lambda: cores)
+    monkeypatch.setattr("dac.training.advice.SLOW_AFTER", 0.1)
+    monkeypatch.setattr("dac.training.advice.usable_cores", lambda: cores)
     notes = Notebook()
     dac.train("sac", Slow, seeds=[0, 1], out=tmp_path / "run", watchers=[notes], **TINY | {"steps": 200})
     said = "of the time goes into stepping the environments one after the other; the setting workers spreads them over"

@@ -8,7 +8,7 @@ import pytest
 import dac
 from dac.core.types import UsageError
 from dac.rundir.writing import Recorder
-from dac.training.run import Session
+from dac.training.session import Session
 from tests.common import everything
 
 TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 40, "random_steps": 30, "eval_every": 60}

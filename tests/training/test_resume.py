@@ -130,7 +130,7 @@ def test_a_run_that_cannot_get_longer_stays_finished(tmp_path, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("dac.training.run.restore_latest", killing)
+        patch.setattr("dac.training.session.restore_latest", killing)
         with pytest.raises(Killed):
             dac.resume(tmp_path, 120)
     assert files(short) == before
@@ -269,7 +269,7 @@ def test_a_signal_in_any_step_costs_nothing(tmp_path, monkeypatch, at):
             caught[-1].stop()
 
     with monkeypatch.context() as patch:
-        patch.setattr("dac.training.run.Signals", Caught)
+        patch.setattr("dac.training.session.Signals", Caught)
         patch.setattr(HostLoop, "iterate", iterate)
         if at == 80:  # it is done
             run = dac.train("dac", "SparseHopper", out=tmp_path / "run", **settings)
