@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
+from numpy.typing import ArrayLike
 
 from dac.core.types import UsageError
 from dac.theory.tabular import FiniteMDP, PerAction, PerState, improve, mixture_entropy
@@ -60,6 +61,11 @@ def best_entropy(q: PerAction, alpha: float) -> PerState:
     return mixture_entropy(mdp, improve(mdp, np.zeros(q.shape)))
 
 
+def expected_lack(visits: ArrayLike, actions: int, alpha: float) -> np.ndarray:
+    """What a uniform policy's mixture lacks of log |A| after as many uniform actions, on average, to first order."""
+    return (1 - alpha) ** 2 * (actions - 1) / (2 * np.asarray(visits))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
     """Where an agent has been."""
@@ -82,12 +88,14 @@ def explore(
     steps: int = 5000,
     every: int = 100,
     unseen: Literal["uniform", "narrow"] = "uniform",
+    by_counts: bool = False,
 ) -> Walk:
     """Walk for `steps` steps from state 0, with a new policy every `every` of them.
 
     A new policy comes from one exact evaluation of the last one and one exact improvement. The policy always maximises
     E[Q] + H(m) (Eq. 15); the values are paid as above. Counts say nothing of q where nothing was done yet, so it is a
     choice: `uniform`, as in a state that is known well, or `narrow`, the first action alone, as after a single visit.
+    With `by_counts` a negative weight pays what uniform actions would lack after as many visits, not what m lacks.
     """
     if steps < 1 or every < 1:
         raise UsageError(f"steps and every must be at least 1, not {steps} and {every}")
@@ -107,7 +115,10 @@ def explore(
             total = counts.sum(1, keepdims=True)
             q = np.where(total > 0, counts / np.maximum(total, 1), guess)
             mdp = FiniteMDP(transition, np.zeros(q.shape), q, gamma, 1.0, alpha)
-            paid = weight * (mixture_entropy(mdp, pi) - (np.log(actions) if weight < 0 else 0))
+            if by_counts:
+                paid = -weight * expected_lack(np.maximum(counts.sum(1), 1), actions, alpha)
+            else:
+                paid = weight * (mixture_entropy(mdp, pi) - (np.log(actions) if weight < 0 else 0))
             moves = np.einsum("sa,sat->st", pi, transition)
             value = np.linalg.solve(np.eye(states) - gamma * moves, paid)
             pi = improve(mdp, gamma * value[after])
