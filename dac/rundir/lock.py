@@ -45,6 +45,10 @@ TOKEN = secrets.token_hex(4)
 _HELD: dict[str, Lock] = {}
 
 
+class InUse(UsageError):
+    """Another process trains in a run directory."""
+
+
 class Fenced(UsageError):
     """Another process has taken a run directory over from this one."""
 
@@ -117,7 +121,7 @@ class Lock:
         try:
             descriptor = os.open(self.path, os.O_RDWR)
         except FileNotFoundError:  # its holder removed it just now; who comes next makes a new one
-            raise UsageError(self._refusal(b"")) from None
+            raise InUse(self._refusal(b"")) from None
         holder = os.pread(descriptor, 4096, 0)
         found, refusal = _read(holder), self._refusal(holder)
         free = _flock(descriptor)
@@ -126,14 +130,14 @@ class Lock:
                 free = not _is_running(found.get("pid"))
             if not free or not _same(descriptor, self.path):
                 os.close(descriptor)
-                raise UsageError(refusal)
+                raise InUse(refusal)
             # a file nobody holds on this machine is stale: its process died
             self._file = descriptor
             self._write()
             return
         os.close(descriptor)
         if holder and "beat" not in found:  # of a version that gives no sign
-            raise UsageError(f"{refusal}; if that is gone, remove {self.path}")
+            raise InUse(f"{refusal}; if that is gone, remove {self.path}")
         self._watch(holder, found, refusal)
         self._number += 1
         self._create()
@@ -149,7 +153,7 @@ class Lock:
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, lease / BEATS / 2))
             if _content(self.path) != holder or _latest(self.directory) != self._number:
-                raise UsageError(refusal)
+                raise InUse(refusal)
 
     def _create(self) -> None:
         """Make the file of this number, which one process alone can do."""
@@ -169,10 +173,10 @@ class Lock:
                 os.replace(part, self.path)
         except (FileExistsError, FileNotFoundError):
             part.unlink(missing_ok=True)
-            raise UsageError(refusal) from None
+            raise InUse(refusal) from None
         if _latest(self.directory) != self._number:  # this one looked before somebody took over, and wrote after
             self.path.unlink(missing_ok=True)
-            raise UsageError(refusal)
+            raise InUse(refusal)
         for number in _numbers(self.directory):
             if number < self._number:
                 _file(self.directory, number).unlink(missing_ok=True)

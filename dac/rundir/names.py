@@ -7,6 +7,7 @@ policy.safetensors    the policies of all members, stacked: those of the last ch
 checkpoint/           what `dac resume` continues from
 error.txt             the traceback of an environment that raised an exception, with which the run ended
 progress.json         how far a run is, written about once a second while it goes on
+attempts.jsonl        where and from which step on a study has trained it, a line for each beginning and each end
 visits.npz            visit counts at chosen steps and the step of each cell's first visit, where the task has a grid
 
 Callbacks and loggers add files of their own:
@@ -26,11 +27,12 @@ POLICY = "policy.safetensors"
 TRACEBACK = "error.txt"
 VISITS = "visits.npz"
 PROGRESS = "progress.json"
+ATTEMPTS = "attempts.jsonl"
 BEST_POLICY = "best.safetensors"
 POLICIES = "policies"
 SAVED = (CONFIG, METRICS, SUMMARY, POLICY, VISITS)
 """The files that are a run, beside its checkpoints."""
-ASIDE = (PROGRESS, TRACEBACK, BEST_POLICY, "best.json", "wandb.json", "trackio.json")
+ASIDE = (PROGRESS, ATTEMPTS, TRACEBACK, BEST_POLICY, "best.json", "wandb.json", "trackio.json")
 """Files that say something of a run in the same directory, and nothing of another one that takes its place."""
 
 

@@ -18,7 +18,7 @@ from dac.config import RunConfig
 from dac.core.types import UsageError
 from dac.envs.host import EnvironmentFailure
 from dac.rundir.checkpoints import Checkpointer, restore_latest
-from dac.rundir.lock import Lock
+from dac.rundir.lock import Fenced, Lock
 from dac.rundir.names import CONFIG, METRICS, PROGRESS
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resume_command, take_next_free
@@ -233,6 +233,8 @@ class Session:
             self._train()
         except EnvironmentFailure as failure:
             raise self._save_despite(failure) from failure.__cause__
+        except Fenced:  # the run goes on elsewhere: there is nothing to save here, nor to continue
+            raise
         except UsageError as error:
             with contextlib.suppress(UsageError):
                 self._run_episodes()
