@@ -28,6 +28,7 @@ from dac.algorithms.n_step import WithReturns as WithReturns
 from dac.algorithms.normalisation import WithRewardScale as WithRewardScale
 from dac.algorithms.normalisation import WithWhitening as WithWhitening
 from dac.algorithms.ppo import PPO as PPO
+from dac.algorithms.reward_noise import WithRewardNoise as WithRewardNoise
 from dac.algorithms.sac import SAC as SAC
 from dac.algorithms.sac_div import SACDiv as SACDiv
 from dac.algorithms.schedule import WithSchedule as WithSchedule
@@ -84,7 +85,7 @@ def owners(name: str, bonus: str = "none") -> list[type]:
     around = [entry.around] if entry.around else []
     temperature = [WithTemperature] if has_temperature(entry.algorithm) else []
     further = (
-        [WithSchedule, WithWhitening, WithReturns, WithRewardScale]
+        [WithSchedule, WithWhitening, WithReturns, WithRewardScale, WithRewardNoise]
         if issubclass(entry.algorithm, AbstractOffPolicy)
         else []
     )
@@ -132,6 +133,8 @@ def make_algorithm(
     if isinstance(algorithm, AbstractOffPolicy):
         scaled = make(WithRewardScale, algorithm, envs)
         algorithm = scaled if scaled.normalise_reward else algorithm
+        noisy = make(WithRewardNoise, algorithm)
+        algorithm = noisy if noisy.reward_noise != "none" else algorithm
     if metrics:
         if not isinstance(algorithm, AbstractOffPolicy):
             raise UsageError(f"{name} learns on-policy and takes no metrics (accepted: {', '.join(off_policy())})")

@@ -86,9 +86,9 @@ def resolve(
         follows = field.metadata.get("follows")
         default = field.default if follows is None else loop[follows]
         hyper[name] = check(name, values.get(name, default), kind, field, sweep=kind is float, repeats=paired)
-    for name in idle_settings(hyper):
+    for name, purpose in idle_settings(hyper).items():
         if name in hyper and hyper[name] != fields[name][1].default:
-            raise UsageError(f"{name} is for a beta that adapts: give `temperature=adapt`, or leave it out")
+            raise UsageError(f"{name} is {purpose}, or leave it out")
     find_task(task).check_workers(loop["workers"])
     training = Training(**loop)
     chosen = parse_seeds(0 if seeds is None else seeds, repeats=paired)

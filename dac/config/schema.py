@@ -16,7 +16,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from dac.algorithms import ALGORITHMS, BONUSES, METRICS, WithTemperature, owners
+from dac.algorithms import ALGORITHMS, BONUSES, METRICS, WithRewardNoise, WithTemperature, owners
 from dac.core.types import UsageError
 from dac.envs.pace import Pace
 
@@ -93,10 +93,22 @@ def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dat
     return {name: field for owner in owners(algorithm, bonus) for name, field in fields_of(owner).items()}
 
 
-def idle_settings(hyper: Mapping[str, Any]) -> list[str]:
-    """Return the float settings that nothing reads with these values: those of a beta that adapts, if it is fixed."""
-    adapts = hyper.get("temperature", "fixed") != "fixed"
-    return [] if adapts else [name for name, (kind, _) in fields_of(WithTemperature).items() if kind is float]
+SWITCHES: dict[str, tuple[type, str, str]] = {
+    "temperature": (WithTemperature, "fixed", "for a beta that adapts: give `temperature=adapt`"),
+    "reward_noise": (WithRewardNoise, "none", "for noise on rewards: give `reward_noise=fresh` or `reward_noise=stored`"),
+}
+"""Settings that switch a part on: the part, the value that leaves it out, and what its own settings are for."""
+
+
+def idle_settings(hyper: Mapping[str, Any]) -> dict[str, str]:
+    """Return the float settings that nothing reads, because their part is switched off, and what they are for."""
+    return {
+        name: purpose
+        for switch, (part, off, purpose) in SWITCHES.items()
+        if hyper.get(switch, off) == off
+        for name, (kind, _) in fields_of(part).items()
+        if kind is float
+    }
 
 
 def owners_of(setting: str) -> list[str]:
