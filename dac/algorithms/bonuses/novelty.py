@@ -55,11 +55,12 @@ class Novelty(AbstractBonus[NoveltyState]):
 
     def init(self, key: PRNGKey, spec: EnvSpec, precision: str = "float32") -> NoveltyState:
         ratio_key, reference_key = jax.random.split(key)
+        largest = jnp.finfo(float_dtype()).max  # not infinity: a member whose state is not finite is frozen
         return NoveltyState(
             ratio=Learner.create(MLP(ratio_key, spec.obs_size, self.bonus_hidden, 1, precision=precision)),
             reference=jax.random.uniform(reference_key, (REFERENCES, spec.obs_size), float_dtype()),
-            low=jnp.full(spec.obs_size, jnp.inf, float_dtype()),
-            high=jnp.full(spec.obs_size, -jnp.inf, float_dtype()),
+            low=jnp.full(spec.obs_size, largest, float_dtype()),
+            high=jnp.full(spec.obs_size, -largest, float_dtype()),
         )
 
     def update(self, state: NoveltyState, batch: Transition) -> tuple[NoveltyState, Float[Array, " batch"], Metrics]:
