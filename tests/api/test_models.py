@@ -175,8 +175,8 @@ def test_evaluation_gives_returns_and_lengths(pendulum):
     assert (found.lengths == 200).all()
     assert found.mean == pytest.approx(found.returns.mean())
     assert found.std == pytest.approx(found.returns.std())
-    returns, _ = pendulum.evaluate(gym.make("Pendulum-v1"), episodes=3)  # copies of it: the same episodes
-    np.testing.assert_array_equal(returns, found.returns)
+    copies = pendulum.evaluate(gym.make("Pendulum-v1"), episodes=3)  # of it: the same episodes
+    np.testing.assert_array_equal(copies.returns, found.returns)
     assert "3 episodes: return " in repr(found)
 
 

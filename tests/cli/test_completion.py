@@ -111,7 +111,7 @@ ask dac resume runs/maze-s
 ask dac resume "else"
 ask dac train sac maze --nosuch
 ask dac train sac dmc : fish-
-ask dac train sac gy
+ask dac train sac py
 complete -p dac
 """
 
@@ -139,7 +139,7 @@ def test_bash_completes(here, monkeypatch):
         "<else where/>",
         "<>",
         "<fish-upright><fish-swim>",  # what comes after the colon, at which bash splits
-        "<gym:>",
+        "<python:>",
         "complete -o bashdefault -o default -F _dac dac",
     ]
 

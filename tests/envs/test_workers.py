@@ -80,7 +80,8 @@ def test_a_factory_that_cannot_travel_is_refused():
 
 @pytest.mark.parametrize("task", ["maze", "target", "SparseHopper"])
 def test_only_gymnasium_tasks_take_workers(task):
-    with pytest.raises(UsageError, match=rf"^workers must be 0 for {task}, not 2: only .* gym:ID and python:") as error:
+    words = rf"^workers must be 0 for {task}, not 2: it has threads, .*; only .* gym:ID and python:"
+    with pytest.raises(UsageError, match=words) as error:
         resolve("sac", task, settings={"workers": 2})
     assert "\n" not in str(error.value)
     assert resolve("sac", task, settings={"workers": 0}).training.workers == 0

@@ -191,7 +191,7 @@ def test_whoever_comes_back_late_writes_nothing(tmp_path, elsewhere):
                 lambda: recorder.append([ROW | {"step": 20, "return": 7.0}]),
                 lambda: recorder.write_config(),
                 lambda: recorder.write_policies({"weight": np.zeros(3)}),
-                lambda: recorder.finish(Result(20, 1, {}, None, None, 1.0, None)),
+                lambda: recorder.finish(Result(20, 1, {}, None, None, None, None, 1.0, None)),
             ):
                 with pytest.raises(Fenced):
                     write()
