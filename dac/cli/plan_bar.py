@@ -18,10 +18,14 @@ from dac.training.watchers import AbstractWatcher, Message, Position, Start
 from dac.training.watchers.log import Log
 from dac.training.watchers.progress import Remainder
 
+METHODS = 4
+"""Methods of a population that are named; a study may have sixty in one."""
+
 
 def describe(job: Job) -> str:
     """The population in a few words: `DAC 0.5, SAC on maze`."""
-    return f"{', '.join(job.methods)} on {job.config.task}"
+    names, more = job.methods[:METHODS], len(job.methods) - METHODS
+    return f"{', '.join(names)}{f' and {more} more' if more > 0 else ''} on {job.config.task}"
 
 
 class PlanBar:
@@ -38,6 +42,7 @@ class PlanBar:
         self._jobs, self._seconds, self._quiet, self._at_once = jobs, list(seconds), quiet, at_once
         self._budget = budget
         self._total = sum(job.agent_steps for job in jobs)
+        self._members = [len(job.config.members()) for job in jobs]
         self._steps = [job.done for job in jobs]
         self._console = Console(file=sys.stderr)
         self._live: Progress | None = None
@@ -76,9 +81,9 @@ class PlanBar:
             self._seconds[number] = job.agent_steps / rate
         self._steps[number] = steps
         done, left = 0, []
-        for job, steps, seconds in zip(self._jobs, self._steps, self._seconds, strict=True):
+        for job, members, steps, seconds in zip(self._jobs, self._members, self._steps, self._seconds, strict=True):
             wanted = job.config.training.steps - job.done
-            done += len(job.config.members()) * (steps - job.done)
+            done += members * (steps - job.done)
             left.append(seconds * (1 - min(1.0, (steps - job.done) / max(1, wanted))))
         # side by side they are no sooner done than the longest one
         time_left = f"about {duration(max(max(left), sum(left) / self._at_once))} left"

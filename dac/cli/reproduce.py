@@ -15,14 +15,16 @@ from rich.table import Table
 
 from dac.cli.plan_bar import PlanBar, describe
 from dac.cli.reproduce_status import print_status
+from dac.cluster.driver import train
+from dac.cluster.engines import ENGINES, check_engine, make_engine
+from dac.cluster.engines.local import share_machine
 from dac.config.text import parse_seeds
 from dac.core.errors import UsageError
 from dac.experiments.budget import Budget, Queue, order_by_value, what_fits
 from dac.experiments.estimate import estimate
-from dac.experiments.jobs import share_machine
 from dac.experiments.paper import EXPERIMENTS, Experiment, find_experiment
 from dac.experiments.plan import Plan, cells_of
-from dac.experiments.reproduce import Reproduction, steps_made, train
+from dac.experiments.reproduce import Reproduction, steps_made
 from dac.experiments.text import duration, short
 
 
@@ -69,6 +71,8 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
         metavar="N",
         help="train N populations at a time, sharing cores and GPU (default: 1)",
     )
+    command.add_argument("--engine", default="local", choices=list(ENGINES), help="where to train (default: local)")
+    command.add_argument("--address", metavar="X", help="where the cluster of the engine is, if it needs one")
     command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -106,6 +110,8 @@ def run(options: argparse.Namespace) -> int:
         quiet=options.quiet,
         budget=options.budget,
         command=_again(options),
+        engine=options.engine,
+        address=options.address,
     )
     for path in reports:
         print(path)
@@ -120,6 +126,8 @@ def _again(options: argparse.Namespace) -> str:
     command += f" --steps {options.steps}" if options.steps is not None else ""
     command += f" --envs {options.envs}" if options.envs is not None else ""
     command += f" --jobs {options.jobs}" if options.jobs != 1 else ""
+    command += f" --engine {shlex.quote(options.engine)}" if options.engine != "local" else ""
+    command += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     return command + (" --draw" if options.draw else "")
 
@@ -152,6 +160,8 @@ def reproduce(
     quiet: bool = False,
     budget: float | None = None,
     command: str = "",
+    engine: str = "local",
+    address: str | None = None,
 ) -> list[Path]:
     """Show the plan, train what is missing with bars, and write every artefact; returns the reports.
 
@@ -160,6 +170,7 @@ def reproduce(
     """
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, not {jobs}")
+    check_engine(engine, address)
     limit = None if budget is None else Budget(budget)
     with share_machine(jobs):  # also while it plans, since that asks for the memory there is
         work = Reproduction(experiments, store, sources, scale=scale, envs=envs, seeds=seeds)
@@ -179,7 +190,8 @@ def reproduce(
             return []
         with PlanBar(plan.jobs, seconds, quiet, jobs, limit) as bar:
             again = command if limit is None or not command else f"{command} --budget {budget:g}"
-            train(plan.jobs, bar.part, jobs, again, Queue(len(plan.jobs), seconds, limit))
+            elsewhere = make_engine(engine, jobs, address) if engine != "local" else None
+            train(plan.jobs, bar.part, jobs, again, Queue(len(plan.jobs), seconds, limit), elsewhere)
     reports = work.draw(command)
     if limit is not None and plan.jobs:
         print(describe_end(plan, seconds, limit, command))
@@ -189,6 +201,8 @@ def reproduce(
 def print_plan(plan: Plan, seconds: Sequence[float], basis: str, limit: Budget | None = None, at_once: int = 1) -> None:
     """Print each population, its size and time; then the whole, and what fits into the budget."""
     console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width: no line is broken
+        console.width = 400
     fits = [] if limit is None else what_fits(range(len(seconds)), seconds, limit.seconds, at_once)
     if plan.jobs:
         table = Table(box=None, pad_edge=False)

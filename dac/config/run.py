@@ -15,6 +15,20 @@ from dac.core.population import Member, grid, paired
 from dac.core.schedule import Schedule
 from dac.tasks import Task, find_task
 
+UNCOUNTED = {
+    "steps": 1,
+    "checkpoint_every": 0,
+    "on_nan": "freeze",
+    "eval_every": 1,
+    "eval_episodes": 1,
+    "replay": "auto",
+    "workers": 0,
+    "metrics": (),
+    "log": (),
+    "eval_limit": 10_000,
+}
+"""Settings of the loop that tell no members apart, each with the value that stands for all in a fingerprint."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -27,7 +41,8 @@ class RunConfig:
     training: Training
 
     def members(self) -> list[Member]:
-        swept = {name: value for name, value in self.hyper.items() if name in self._floats()}
+        floats = set(self._floats())
+        swept = {name: value for name, value in self.hyper.items() if name in floats}
         lists = {n: tuple(v) if isinstance(v, list | tuple) else (v,) for n, v in swept.items()}
         return (paired if self.training.combine == "zip" else grid)(self.seeds, lists)
 
@@ -59,8 +74,10 @@ class RunConfig:
 
     def covers(self, other: RunConfig) -> bool:
         """Tell whether this run holds the results of the other: the same settings, and at least as many steps."""
-        if self.fingerprint() != other.fingerprint():
-            return False
+        return self.fingerprint() == other.fingerprint() and self.reaches(other)
+
+    def reaches(self, other: RunConfig) -> bool:
+        """Tell whether this run holds all steps of one with the same fingerprint."""
         mine, wanted = self.training.steps, other.training.steps
         return mine == wanted if self.follows_length() else mine >= wanted
 
@@ -107,10 +124,7 @@ class RunConfig:
         A setting that came later (`since` in its metadata) counts only where it differs from its default, which is how
         runs were before there was such a setting: old checkpoints can be resumed.
         """
-        neutral = dataclasses.asdict(self.training) | {"steps": 1, "checkpoint_every": 0, "on_nan": "freeze"}
-        neutral |= {"eval_every": 1, "eval_episodes": 1, "replay": "auto", "workers": 0, "metrics": (), "log": ()}
-        neutral["eval_limit"] = 10_000
-        neutral = _without_later(neutral, fields_of(Training))
+        neutral = _without_later(vars(self.training) | UNCOUNTED, fields_of(Training))
         followers = self.followers()
         hyper = _without_later(self.hyper, settings_of(self.algorithm, self.training.bonus))
         hyper = {n: v for n, v in hyper.items() if n not in followers}

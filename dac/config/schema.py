@@ -88,6 +88,7 @@ class Training:
         return Pace(self.time_limit, self.frame_skip)
 
 
+@functools.cache
 def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dataclasses.Field]]:
     """Return type and field of every setting of an algorithm with a bonus, by name."""
     return {name: field for owner in owners(algorithm, bonus) for name, field in fields_of(owner).items()}

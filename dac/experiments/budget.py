@@ -46,6 +46,14 @@ class Queue:
             self._waiting.remove(number)
         return number
 
+    def put_back(self, number: int) -> None:
+        """Let a population wait again, after all others."""
+        self._waiting.append(number)
+
+    def waiting(self) -> list[int]:
+        """The populations that have not had their turn."""
+        return list(self._waiting)
+
     def used_up(self) -> bool:
         """Whether it is time to stop what is running."""
         return self.budget is not None and not self.budget.left()

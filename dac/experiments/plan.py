@@ -9,17 +9,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dac.config import RunConfig, resolve, with_steps
+from dac.core.population import Member
 from dac.core.types import UsageError
 from dac.experiments.paper import Experiment, Method
 from dac.rundir.names import CONFIG
+from dac.rundir.pooling import combined
 from dac.rundir.reading import RunDirectory
+from dac.training.memory import SHARE, replay_bytes
 from dac.training.preparation import place_of
 
+Fits: TypeAlias = Callable[[RunConfig], object]
+"""Raises a `UsageError` for a population that is too large."""
 MINIMUM_STEPS = 2000
 MINIMUM_SEEDS = 2  # one seed has no spread
 SMALL, SMALL_SETTINGS = 0.1, {"hidden": (64, 64), "bonus_hidden": (64, 64), "batch_size": 64}
@@ -145,12 +150,13 @@ def make_plan(
     runs: Sequence[RunDirectory],
     *,
     left_out: Collection[str] = (),
-    fit_memory: bool = True,
+    fits: Fits | None = place_of,
+    at_most: int | None = None,
 ) -> Plan:
     """Everything wanted and not yet finished, as few populations as can share a program; unfinished ones continue.
 
-    Members whose fingerprints are `left_out` are not trained. Unless the plan need not `fit_memory`, populations are
-    halved until they do.
+    Members whose fingerprints are `left_out` are not trained. A population has `at_most` so many members, and is halved
+    until `fits` does not refuse it: by default, until it fits into this machine's memory.
     """
     wanted: dict[str, RunConfig] = {}
     called: dict[str, str] = {}
@@ -169,9 +175,9 @@ def make_plan(
                 del open_members[name]
 
     def job(config: RunConfig, directory: Path, done: int = 0) -> Job:
-        names = [config.alone(member).fingerprint() for member in config.members()]
-        methods = tuple(dict.fromkeys(called[name] for name in names if name in called))
-        return Job(config, directory, methods, done, frozenset(_serves(config, open_members)))
+        serves = _serves(config, open_members)
+        methods = tuple(dict.fromkeys(called[name] for name in serves))
+        return Job(config, directory, methods, done, frozenset(serves))
 
     found, jobs = len(wanted) - left - len(open_members), []
     for run in runs:
@@ -182,9 +188,7 @@ def make_plan(
             jobs.append(job(config, run.directory, run.last_checkpoint()))
             for name in jobs[-1].serves:
                 del open_members[name]
-    populations = _populations(list(open_members.values()))
-    if fit_memory:
-        populations = [part for whole in populations for part in _split(whole)]
+    populations = _populations(list(open_members.values()), fits, at_most)
     jobs += [job(config, store / _folder(config)) for config in populations]
     return Plan(tuple(jobs), found, len(wanted))
 
@@ -214,7 +218,7 @@ def _serves(config: RunConfig, wanted: dict[str, RunConfig]) -> list[str]:
     for member in config.members():
         single = config.alone(member)
         name = single.fingerprint()
-        if name in wanted and single.covers(wanted[name]):
+        if name in wanted and single.reaches(wanted[name]):
             names.append(name)
     return names
 
@@ -223,51 +227,61 @@ def _folder(config: RunConfig) -> str:
     return f"runs/{config.task}-{config.algorithm}-{config.fingerprint()[:8]}-{config.training.steps}"
 
 
-def _populations(singles: Sequence[RunConfig]) -> list[RunConfig]:
-    """Pack members that can share a compiled program into grids of seeds and one hyperparameter."""
+def _populations(singles: Sequence[RunConfig], fits: Fits | None, at_most: int | None) -> list[RunConfig]:
+    """Pack all members that can share a compiled program into one population, or as few as there have to be."""
     programs: dict[str, list[RunConfig]] = {}
     for single in singles:
         programs.setdefault(single.program(), []).append(single)
     populations = []
     for members in programs.values():
-        by_values: dict[tuple, list[RunConfig]] = {}
-        for single in members:
-            by_values.setdefault(tuple(sorted(single.floats().items())), []).append(single)
-        by_seeds: dict[tuple[int, ...], list[RunConfig]] = {}
-        for group in by_values.values():
-            by_seeds.setdefault(tuple(single.seeds[0] for single in group), []).append(group[0])
-        for seeds, groups in by_seeds.items():
-            for config in _grids(groups):
-                populations.append(dataclasses.replace(config, seeds=seeds))
+        parts = 1 if at_most is None else math.ceil(len(members) / at_most)
+        bounds = [len(members) * part // parts for part in range(parts + 1)]
+        for start, end in itertools.pairwise(bounds):
+            populations += _split(members[start:end], fits)
     return populations
 
 
-def _grids(singles: Sequence[RunConfig]) -> list[RunConfig]:
-    """Cover these values by as few configurations as possible, each with one swept hyperparameter at most."""
-    names = sorted({n for a, b in itertools.pairwise(singles) for n, v in a.floats().items() if b.floats()[n] != v})
-
-    def parts(name: str | None) -> list[list[RunConfig]]:
-        found: dict[tuple, list[RunConfig]] = {}
-        for single in singles:
-            found.setdefault(tuple(v for n, v in single.floats().items() if n != name), []).append(single)
-        return list(found.values())
-
-    best = min([None, *names], key=lambda name: len(parts(name)))
-    grids = []
-    for part in parts(best):
-        values = {} if best is None or len(part) == 1 else {best: tuple(single.floats()[best] for single in part)}
-        grids.append(dataclasses.replace(part[0], hyper=dict(part[0].hyper) | values))
-    return grids
+def pack(singles: Sequence[RunConfig]) -> RunConfig:
+    """One configuration of exactly these members: a grid where they make one, else lists that go together."""
+    first = singles[0]
+    floats = [single.floats() for single in singles]
+    values = {name: tuple(dict.fromkeys(own[name] for own in floats)) for name in first.floats()}
+    varied = {name: found for name, found in values.items() if len(found) > 1}
+    seeds = tuple(dict.fromkeys(single.seeds[0] for single in singles))
+    if len(seeds) * math.prod(map(len, varied.values())) == len(singles):  # no two members are the same
+        return dataclasses.replace(first, seeds=seeds, hyper={**first.hyper, **varied})
+    return combined([(single, Member(single.seeds[0], own)) for single, own in zip(singles, floats, strict=True)])
 
 
-def _split(config: RunConfig) -> list[RunConfig]:
-    """Halve the seeds until the replay buffer of each population fits into memory."""
+def _split(singles: Sequence[RunConfig], fits: Fits | None) -> list[RunConfig]:
+    """Halve the seeds, and then the values, until the replay buffer of each population fits into memory."""
+    config = pack(singles)
     try:
-        place_of(config)
+        if fits is not None:
+            fits(config)
     except UsageError:
-        if len(config.seeds) == 1:
+        if len(singles) == 1:
             raise
-        half = len(config.seeds) // 2
-        parts = (config.seeds[:half], config.seeds[half:])
-        return [small for seeds in parts for small in _split(dataclasses.replace(config, seeds=seeds))]
+        seeds = list(dict.fromkeys(single.seeds[0] for single in singles))
+        first = set(seeds[: len(seeds) // 2] if len(seeds) > 1 else seeds)
+        halves = [s for s in singles if s.seeds[0] in first], [s for s in singles if s.seeds[0] not in first]
+        if not halves[1]:
+            halves = list(singles[: len(singles) // 2]), list(singles[len(singles) // 2 :])
+        return [part for half in halves for part in _split(half, fits)]
     return [config]
+
+
+def fits_into(bytes_of_a_device: int) -> Fits:
+    """Return what refuses a population whose replay buffer does not fit into devices that are elsewhere."""
+
+    def fits(config: RunConfig) -> None:
+        spec, members = config.find_task().spec(), len(config.members())
+        need = replay_bytes(members, config.schedule(), spec)
+        if need > SHARE * bytes_of_a_device:
+            raise UsageError(
+                f"the replay of {members} members x {config.schedule().capacity} transitions needs "
+                f"{need / 2**30:.2f} GiB, and a device has {bytes_of_a_device / 2**30:.2f} GiB; "
+                "lower `capacity=` or `steps=`"
+            )
+
+    return fits

@@ -48,6 +48,7 @@ BOOKKEEPING = {
     "workers",
     "metrics",
     "log",
+    "combine",
 }
 """Settings of the training loop that do not change how a member learns."""
 ORDER: tuple[State, ...] = ("running", "broken", "stopped", "finished")
@@ -352,6 +353,14 @@ def _parts(run: Glance) -> Iterator[Part]:
     # a setting that follows the length, such as the steps of a schedule, does not tell methods apart
     fixed |= {name: value for name, value in hyper.items() if not is_sweep(value)}
     swept = {name: value for name, value in hyper.items() if is_sweep(value)}
+    if training.get("combine") == "zip":  # the first of every list together; one entry stands for all
+        groups: dict[tuple[float, ...], list[int]] = {}
+        for member in range(run.members):
+            groups.setdefault(tuple(value[member % len(value)] for value in swept.values()), []).append(member)
+        for values, among in groups.items():
+            own = tuple(seeds[member % len(seeds)] for member in among)
+            yield Part(run, tuple(among), own, fixed | dict(zip(swept, values, strict=True)))
+        return
     for number, values in enumerate(itertools.product(*swept.values())):
         members = tuple(range(number * len(seeds), (number + 1) * len(seeds)))
         if members[-1] < run.members:

@@ -95,7 +95,7 @@ def _plan(work: Reproduction, standings: Sequence[Standing]) -> Plan:
             (done if single.seeds[0] in standing.complete else left).add(name)
     cells = [standing.cell for standing in standings]
     # one that is complete for a short experiment may be too short for another
-    return make_plan(cells, work.store, work.runs, left_out=done - left, fit_memory=False)
+    return make_plan(cells, work.store, work.runs, left_out=done - left, fits=None)
 
 
 def _row(experiment: Experiment, group: Sequence[Standing], plan: Plan, seconds: float) -> Row:

@@ -119,8 +119,8 @@ def _look(directory: Path, seen: dict[str, Any]) -> None:
     """Put what is found into `seen`, so that it is there where the rest is damaged."""
     config = _read_config(directory / CONFIG)
     training = config["training"]
-    lists = [value for value in config["hyper"].values() if is_sweep(value)]
-    members = len(config["seeds"]) * math.prod(map(len, lists))
+    lists = [config["seeds"], *(value for value in config["hyper"].values() if is_sweep(value))]
+    members = (max if training.get("combine") == "zip" else math.prod)(map(len, lists))
     seen |= {"config": config, "algorithm": config["algorithm"], "task": config["task"], "members": members}
     seen["steps"] = int(training["steps"])
     holder, summary, progress = find_holder(directory), _read_json(directory / SUMMARY), _read_progress(directory)

@@ -75,7 +75,10 @@ def run_page(path: Path, folder: Path, patch) -> None:
         place = f"{path.name}:{block.line}"
         if block.reason is not None or block.language == "text":
             continue
-        if block.language == "python":
+        if block.language == "toml":  # a file, whose name is its first line
+            name, _, text = block.code.partition("\n")
+            (folder / name.removeprefix("# ")).write_text(text, encoding="utf-8")
+        elif block.language == "python":
             code = re.sub(r"\.learn\([\d_]+", ".learn(60", block.code)  # `learn` counts from where a model is
             exec(compile(code, place, "exec"), module.__dict__)
         else:

@@ -38,7 +38,7 @@ def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
 def test_no_code_escapes(path):
     """A block says what it is, and a command does not hide in an indented block."""
     text = path.read_text()
-    assert {block.language for block in blocks(path)} <= {"sh", "python", "text"}
+    assert {block.language for block in blocks(path)} <= {"sh", "python", "text", "toml"}
     outside = BLOCK.sub("", text)
     assert not re.findall(r"^(?: {4}|\t)\s*(?:dac|make|pip|python|import|from) .*$", outside, re.M)
     assert outside.count("<!-- not run:") == 0, "a comment that belongs to no block"

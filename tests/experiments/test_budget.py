@@ -10,11 +10,12 @@ import pytest
 from dac.api import Run
 from dac.cli import main
 from dac.cli.reproduce import describe_end, reproduce
+from dac.cluster.driver import train
 from dac.core.types import UsageError
 from dac.experiments import budget as budgets
 from dac.experiments.budget import Budget, Queue, order_by_value, what_fits
 from dac.experiments.paper import Experiment, Method
-from dac.experiments.reproduce import Reproduction, steps_made, train
+from dac.experiments.reproduce import Reproduction, steps_made
 from dac.training.watchers import AbstractWatcher
 from tests.common import shrink_maze
 

@@ -13,11 +13,11 @@ from dac.cli import main
 from dac.cli.reproduce import _again, add_arguments
 from dac.config import resolve, with_steps
 from dac.core.types import UsageError
-from dac.experiments import plan as planning
 from dac.experiments.estimate import estimate, matrix_flops
 from dac.experiments.paper import EXPERIMENTS, Experiment, Method, find_experiment, published
-from dac.experiments.plan import cells_of, find_runs, make_plan
+from dac.experiments.plan import cells_of, find_runs, fits_into, make_plan
 from dac.rundir.reading import RunDirectory
+from dac.training.memory import SHARE, replay_bytes
 from dac.training.run import run as train
 from tests.common import interrupt_at
 
@@ -113,21 +113,62 @@ def test_members_that_can_share_a_program_do(tmp_path):
     assert (plan.found, plan.wanted, plan.agent_steps) == (0, 15, 15 * 60)
 
 
-def test_what_differs_in_two_numbers_is_no_grid(tmp_path):
+def members_of(plan):
+    """Seed and float settings of every member of every population."""
+    return [[(m.seed, tuple(m.hyper.items())) for m in job.config.members()] for job in plan.jobs]
+
+
+def test_sixty_members_are_one_population_per_algorithm(tmp_path):
+    """Three alphas, two betas and ten seeds share a program; another algorithm has its own."""
+    grid = [method(f"{a} {b}", alpha=a, beta=b) for a in (0.2, 0.5, 0.8) for b in (0.1, 0.3)]
+    other = [method(f"SAC-Div {b}", "sac-div", beta=b) for b in (0.1, 0.3)]
+    plan = plan_for(tmp_path, experiment(*grid, *other, seeds=10))
+    assert contents(plan) == [
+        ("dac", tuple(range(10)), {"alpha": (0.2, 0.5, 0.8), "beta": (0.1, 0.3)}),
+        ("sac-div", tuple(range(10)), {"beta": (0.1, 0.3)}),
+    ]
+    assert [len(job.config.members()) for job in plan.jobs] == [60, 20]
+    wanted = {name for cell in cells_of(experiment(*grid, seeds=10)) for name in cell.members()}
+    assert plan.jobs[0].serves == wanted
+
+
+def test_what_is_no_grid_is_one_population_as_well(tmp_path):
     """SAC beside three clips at alpha = 1/2: a grid of both would train members nobody asked for."""
     clips = [method(f"clip {clip}", alpha=0.5, clip=clip) for clip in (1.0, 2.0, 4.0)]
     plan = plan_for(tmp_path, experiment(*clips, method("SAC", alpha=1.0, clip=1.0)))
-    assert contents(plan) == [("dac", (0, 1, 2), {"clip": (1.0, 2.0, 4.0)}), ("dac", (0, 1, 2), {})]
-    assert plan.wanted == 12
+    (job,) = plan.jobs
+    assert job.config.training.combine == "zip"
+    assert plan.wanted == len(job.config.members()) == len(job.serves) == 12
+    pairs = {(m.hyper["alpha"], m.hyper["clip"]) for m in job.config.members()}
+    assert pairs == {(0.5, 1.0), (0.5, 2.0), (0.5, 4.0), (1.0, 1.0)}
 
 
 def test_a_method_may_have_more_seeds_than_the_others(tmp_path):
-    """A population is a grid of seeds and values, so methods with other seeds train in another one."""
     many = experiment(dataclasses.replace(HALF, seeds=5), SAC)
     plan = plan_for(tmp_path, many)
-    assert contents(plan) == [("dac", (0, 1, 2, 3, 4), {}), ("dac", (0, 1, 2), {})]
+    (job,) = plan.jobs
+    assert job.config.seeds == (0, 1, 2, 3, 4, 0, 1, 2)
+    assert job.config.hyper["alpha"] == (0.5,) * 5 + (1.0,) * 3
     assert [len(cell.config.seeds) for cell in cells_of(many, 0.4)] == [2, 2]
     assert [len(cell.config.seeds) for cell in cells_of(many, 0.8)] == [4, 2]
+    # finished and begun, its members are found again
+    do(plan)
+    assert plan_for(tmp_path, many).jobs == ()
+    half = experiment(dataclasses.replace(HALF, seeds=4))
+    assert plan_for(tmp_path / "new", half, sources=[tmp_path]).found == 4
+    (job.directory / "summary.json").unlink()
+    (again,) = plan_for(tmp_path, many).jobs
+    assert (again.directory, again.done, len(again.serves)) == (job.directory, 60, 8)
+
+
+def test_a_population_has_no_more_members_than_asked_for(tmp_path):
+    """Sixty members in parts of at most 25 are three of 20: each a value of beta or alpha with all its seeds."""
+    grid = [method(f"{a} {b}", alpha=a, beta=b) for a in (0.2, 0.5, 0.8) for b in (0.1, 0.3)]
+    plan = make_plan(cells_of(experiment(*grid, seeds=10)), tmp_path, [], at_most=25)
+    assert [(len(job.config.members()), job.config.training.combine) for job in plan.jobs] == [(20, "grid")] * 3
+    members = [member for population in members_of(plan) for member in population]
+    assert len(set(members)) == len(members) == 60
+    assert len({job.directory for job in plan.jobs}) == 3
 
 
 def test_other_seeds_and_steps(tmp_path, capsys):
@@ -149,7 +190,7 @@ def test_only_what_is_missing_is_run(tmp_path):
     store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     dac.train("dac", "maze", seeds=[1], out=elsewhere / "one", **SMALL | {"alpha": [0.5, 0.8]})
     plan = plan_for(store, experiment(HALF, SAC), sources=[elsewhere])
-    assert contents(plan) == [("dac", (0, 2), {}), ("dac", (0, 1, 2), {})]
+    assert contents(plan) == [("dac", (0, 2, 0, 1, 2), {"alpha": (0.5, 0.5, 1.0, 1.0, 1.0)})]
     assert (plan.found, plan.wanted) == (1, 6)
     do(plan)
     before = {path: path.stat().st_mtime_ns for path in store.rglob("metrics.csv")}
@@ -253,15 +294,23 @@ def test_more_environments_are_other_members(tmp_path):
     assert [(job.config.training.envs, job.resume) for job in plan.jobs] == [(2, False)]
 
 
-def test_a_population_that_does_not_fit_is_split(tmp_path, monkeypatch):
+def test_a_population_that_does_not_fit_is_split(tmp_path):
     def place(config):
         if len(config.members()) > 2:
             raise UsageError("too large")
         return "device"
 
-    monkeypatch.setattr(planning, "place_of", place)
-    plan = plan_for(tmp_path, experiment(HALF, seeds=5))
+    cells = cells_of(experiment(HALF, seeds=5))
+    plan = make_plan(cells, tmp_path, [], fits=place)
     assert [job.config.seeds for job in plan.jobs] == [(0, 1), (2,), (3, 4)]
+    plan = make_plan(cells_of(experiment(HALF, MOST, SAC, seeds=1)), tmp_path, [], fits=place)
+    assert [job.config.hyper["alpha"] for job in plan.jobs] == [0.5, (0.8, 1.0)]
+    # devices that are elsewhere: a transition of the maze is 6 numbers and the flags beside them
+    two = replay_bytes(2, cells[0].config.schedule(), cells[0].config.find_task().spec()) / SHARE
+    plan = make_plan(cells, tmp_path, [], fits=fits_into(int(two) + 1))
+    assert [job.config.seeds for job in plan.jobs] == [(0, 1), (2,), (3, 4)]
+    with pytest.raises(UsageError, match=r"of 1 members x 60 transitions needs 0.00 GiB, and a device has 0.00 GiB"):
+        make_plan(cells, tmp_path, [], fits=fits_into(100))
 
 
 def test_a_broken_run_directory_is_named_and_left_out(tmp_path):

@@ -115,7 +115,7 @@ def test_the_curves_of_the_page_are_those_of_the_raw_data(store):
 
 
 def test_a_second_time_nothing_is_trained(store, monkeypatch):
-    monkeypatch.setattr("dac.experiments.reproduce.run", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("dac.cluster.engines.here.run", lambda *a, **k: pytest.fail("trained again"))
     reproduce([TARGET], store, quiet=True)
 
 

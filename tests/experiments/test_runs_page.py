@@ -14,6 +14,7 @@ import pytest
 import dac
 from dac.cli import main
 from dac.experiments.runs_page import CURVES, Reader, _read_points, find_methods, watch, write_runs
+from dac.rundir.glance import glance
 from dac.rundir.lock import Lock
 from tests.chromium import NAMES, Browser, find
 from tests.cli.test_status import write_run
@@ -117,6 +118,25 @@ def test_members_that_differ_in_seeds_alone_share_a_curve(tmp_path):
     assert list(second["seeds"]) == ["0", "1"]
     assert "again" in second["name"]
     assert first["label"].endswith("(4 seeds)")
+
+
+def test_lists_that_go_together_are_methods_too(tmp_path):
+    """`combine=zip`: two seeds at alpha 0.5 beside three at 1, in one run; a grid's curve takes its seeds up."""
+    write_run(tmp_path / "zip", members=5)
+    write_run(tmp_path / "grid", members=7, evaluations=2)
+    path = tmp_path / "zip/config.toml"
+    text = path.read_text().replace("[0, 1, 2, 3, 4]", "[0, 1, 0, 1, 2]")
+    text = text.replace("alpha = 0.5", "alpha = [0.5, 0.5, 1.0, 1.0, 1.0]")
+    path.write_text(text.replace("[hyper]", 'combine = "zip"\n[hyper]'))
+    path = tmp_path / "grid/config.toml"
+    path.write_text(path.read_text().replace("[0, 1, 2, 3, 4, 5, 6]", "[2, 3, 4, 5, 6, 7, 8]"))
+    assert glance(tmp_path / "zip").members == 5
+    write_runs([tmp_path], tmp_path / "report.html", "")
+    (chart,) = charts_of(tmp_path / "report.html").values()
+    found = {series["name"]: series["seeds"] for series in chart["series"]}
+    assert list(found) == ["dac, alpha 0.5", "dac, alpha 1"]
+    assert sorted(found["dac, alpha 0.5"]) == [str(seed) for seed in range(9)]
+    assert {seed: values[0] for seed, values in found["dac, alpha 1"].items()} == {"0": 102.5, "1": 103.5, "2": 104.5}
 
 
 def test_curves_are_thinned_on_a_grid_that_stays(tmp_path):

@@ -14,8 +14,10 @@ from dac.api import Run
 from dac.cli import main
 from dac.cli.plan_bar import PlanBar
 from dac.cli.reproduce import reproduce
+from dac.cluster.driver import train
+from dac.cluster.engines.base import Ended
+from dac.cluster.engines.local import LocalEngine, find_gpus, per_gpu, share_machine, split_cores
 from dac.core.types import UsageError
-from dac.experiments.jobs import run_side_by_side, share_machine, split_cores
 from dac.experiments.paper import Experiment, Method
 from dac.experiments.plan import Job, cells_of, make_plan
 from dac.training import memory
@@ -52,7 +54,7 @@ def test_one_that_fails_ends_the_others_with_its_words(tmp_path):
     plan = make_plan(cells_of(TWO), tmp_path, [])
     assert len(plan.jobs) == 2
     with pytest.raises(UsageError, match=f"cannot create {tmp_path}/runs/.*: Not a directory"):
-        run_side_by_side(plan.jobs, 2, lambda number: AbstractWatcher())
+        train(plan.jobs, lambda number: AbstractWatcher(), 2)
 
 
 def test_cores_are_shared_out(monkeypatch):
@@ -70,6 +72,47 @@ def test_a_wrong_number_is_refused(tmp_path, capsys):
     assert main(["reproduce", "fig1-maze", "--jobs", "0", "--out", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err == "dac: jobs must be at least 1, not 0\n"
     assert not (tmp_path / "x").exists()
+
+
+def test_processes_are_spread_over_gpus(tmp_path, monkeypatch):
+    """Five at a time on three GPUs: two share a GPU, each has up to half of it, and the freest one is next."""
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
+    for name in ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+        monkeypatch.delenv(name)
+    assert find_gpus() == ["4", "6", "7"]
+    assert [per_gpu(count, 3) for count in (1, 3, 4, 6, 7)] == [1, 1, 2, 2, 3]
+    started = []
+
+    class Pretended:
+        def __init__(self, number, job, environment, cores, output):
+            self.number = number
+            started.append((environment["CUDA_VISIBLE_DEVICES"], environment["XLA_PYTHON_CLIENT_MEM_FRACTION"]))
+
+        def fileno(self):
+            return self.number
+
+        def event(self):
+            return Ended(self.number)
+
+        def close(self):
+            pass
+
+        def stop(self):
+            pass
+
+    monkeypatch.setattr("dac.cluster.engines.local.Worker", Pretended)
+    monkeypatch.setattr("dac.cluster.engines.local.wait", lambda workers, seconds: workers[1:2])
+    engine, job = LocalEngine(5), Job(cells_of(TWO)[0].config, tmp_path / "runs/x", ("SAC",))
+    for number in range(5):
+        engine.begin(number, job)
+    assert started == [(name, "0.450") for name in ("4", "6", "7", "4", "6")]
+    assert engine.room() == 0
+    assert engine.wait(1) == [Ended(1)]
+    engine.begin(5, job)  # 7 and 6 have one population each now
+    assert started[-1] == ("6", "0.450")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert find_gpus() == []
 
 
 def test_memory_is_shared_too(monkeypatch):
@@ -101,7 +144,7 @@ def test_the_share_of_a_gpu_is_what_the_user_says(monkeypatch):
 def test_nothing_stays_set_when_all_have_ended(tmp_path):
     """The next population of this process may use the whole memory again."""
     before = dict(os.environ)
-    run_side_by_side(make_plan(cells_of(TWO), tmp_path, []).jobs, 2, lambda number: AbstractWatcher())
+    train(make_plan(cells_of(TWO), tmp_path, []).jobs, lambda number: AbstractWatcher(), 2)
     assert dict(os.environ) == before
 
 
