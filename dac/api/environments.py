@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dac.core.types import UsageError
+from dac.envs.functional import PROTOCOL, is_functional
 from dac.tasks import TASKS, Task, find_task, task_of
-from dac.tasks.registry import FACTORIES
+from dac.tasks.registry import FACTORIES, find_functional
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
 Environment: TypeAlias = "str | gym.Env[Any, Any] | Callable[[], gym.Env[Any, Any]]"
-"""A task name of ours, `gym:ID` or an id of Gymnasium; an environment; or a function that makes one at every call."""
+"""A task name of ours, `gym:ID` or an id of Gymnasium; an environment; or a function that makes one at every call.
+
+A functional environment in JAX, or a pair of one and its parameters, is an environment too.
+"""
 
 
 class NamedTask:
@@ -33,12 +38,12 @@ class NamedTask:
         """Return the task of a saved run; `env` stands for its environment if it is given."""
         found = cls(name if env is None else env)
         if env is not None and found.name != name:
-            if not name.startswith("python:"):
+            if not name.startswith(("python:", "jax:")):
                 raise UsageError(
                     f"the run is of {name}, and its name decides the environment; `env=` stands for an environment "
                     "that was given as a function or an object"
                 )
-            found._factory = found._factory or find_task(found.name).single
+            found._factory = found._factory or _factory_of(found.name)
             found.name = name
         found.restore()
         return found
@@ -56,6 +61,12 @@ class NamedTask:
 def _name(env: Environment) -> tuple[str, Callable[[], Any] | None]:
     if isinstance(env, str):
         return _of_text(env), None
+    if is_functional(env):
+        # the same for every call of the same environment, so that it is compiled once
+        name = f"<{type(env[0] if isinstance(env, tuple) else env).__qualname__}>"
+        made = functools.partial(_itself, env)
+        FACTORIES[name] = made
+        return f"jax:{name}", made
     if _is_environment(env):
         factory: Callable[[], Any] = _Copies(cast("gym.Env[Any, Any]", env))
         # no name that another process could import: what it would make is not this environment
@@ -69,9 +80,19 @@ def _name(env: Environment) -> tuple[str, Callable[[], Any] | None]:
     return task_of(env), env
 
 
+def _itself(env: Any) -> Any:
+    return env
+
+
+def _factory_of(name: str) -> Callable[[], Any] | None:
+    """Return what makes the environment of a task that is given by its name."""
+    prefix, _, rest = name.partition(":")
+    return find_functional(rest) if prefix == "jax" else find_task(name).single
+
+
 def _of_text(name: str) -> str:
     """Return the task's name; what is no task of ours and ends as Gymnasium's ids do is one of them."""
-    if name in TASKS or name.startswith(("gym:", "python:")) or not re.search(r"-v\d+$", name):
+    if name in TASKS or name.startswith(("gym:", "python:", "jax:")) or not re.search(r"-v\d+$", name):
         return name
     return f"gym:{name}"
 
@@ -87,7 +108,10 @@ def _is_environment(env: Any) -> bool:
     if isinstance(env, gymnasium.Env):
         return True
     if not callable(env) and hasattr(env, "reset") and hasattr(env, "step"):
-        raise UsageError(f"{type(env).__name__} is not a gymnasium.Env; derive it from that class, or wrap it in one")
+        raise UsageError(
+            f"{type(env).__name__} is not a gymnasium.Env; derive it from that class, or wrap it in one "
+            f"(a functional environment in JAX has {PROTOCOL})"
+        )
     return False
 
 

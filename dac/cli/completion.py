@@ -146,7 +146,7 @@ def _fitting(candidates: Iterable[str], prefix: str) -> list[str]:
 def _tasks() -> list[str]:
     from dac.tasks import listed
 
-    return [*listed(), "gym:", "python:"]
+    return [*listed(), "gym:", "python:", "jax:"]
 
 
 def find_runs(prefix: str) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from dac.core.types import EnvSpec, PRNGKey, Scalar, TimeStep, float_dtype
+from dac.envs.bounds import ActionBounds
 
 
 class EpisodeState(eqx.Module):
@@ -37,6 +38,11 @@ class AbstractDeviceEnv(eqx.Module):
     @abc.abstractmethod
     def spec(self) -> EnvSpec:
         """Sizes of observations and actions."""
+
+    @property
+    def bounds(self) -> ActionBounds:
+        """The environment's own range of actions; `move` takes them in [-1, 1] whatever it is."""
+        return ActionBounds.unit(self.spec.action_size)
 
     @property
     @abc.abstractmethod
@@ -64,6 +70,11 @@ class AbstractDeviceEnv(eqx.Module):
     def cell(self, obs: Float[Array, " obs"]) -> Int[Array, ""]:
         """Return the flat index of an observation in the visit grid; it is called only where `cells` is not None."""
 
+    def timed_out(self, world: Any, elapsed: Int[Array, ""]) -> Bool[Array, ""]:
+        """Tell whether an episode is cut after so many steps, in this state of the world."""
+        del world
+        return elapsed >= self.horizon
+
     def reset(self, key: PRNGKey) -> tuple[EpisodeState, Float[Array, " obs"]]:
         """Begin an episode."""
         world = self.start(key)
@@ -76,7 +87,7 @@ class AbstractDeviceEnv(eqx.Module):
         world, reward, terminated = self.move(state.world, jnp.clip(action, -1, 1), move_key)
         next_obs = self.observe(world)
         elapsed = state.elapsed + 1
-        truncated = jnp.where(terminated > 0, 0.0, (elapsed >= self.horizon).astype(float_dtype()))
+        truncated = jnp.where(terminated > 0, 0.0, self.timed_out(world, elapsed).astype(float_dtype()))
         fresh, fresh_obs = self.reset(reset_key)
         over = (terminated > 0) | (truncated > 0)
         continued = EpisodeState(world, elapsed)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dac.core.types import EnvSpec, PRNGKey, Scalar
 from dac.envs.base import AbstractDeviceEnv
+from dac.envs.bounds import ActionBounds
 from dac.envs.pace import Pace
 
 
@@ -40,6 +41,10 @@ class PacedEnv(AbstractDeviceEnv):
         return self.env.spec
 
     @property
+    def bounds(self) -> ActionBounds:
+        return self.env.bounds
+
+    @property
     def cells(self) -> tuple[int, ...] | None:
         return self.env.cells
 
@@ -62,7 +67,7 @@ class PacedEnv(AbstractDeviceEnv):
 
         def hold(held: tuple[Any, Scalar, Scalar, Int[Array, ""]], frame: PRNGKey) -> tuple[Any, None]:
             inner, reward, terminated, frames = held
-            goes_on = (terminated == 0) & (frames < self.env.horizon)
+            goes_on = (terminated == 0) & ~self.env.timed_out(inner, frames)
             moved, more, over = self.env.move(inner, action, frame)
             inner = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), moved, inner)
             reward = reward + jnp.where(goes_on, more, 0)
@@ -71,6 +76,9 @@ class PacedEnv(AbstractDeviceEnv):
         if self.skip > 1:  # a loop of the program, which is the same one then whatever the skip
             (inner, reward, terminated, frames), _ = jax.lax.scan(hold, (inner, reward, terminated, frames), keys[1:])
         return PacedWorld(inner, frames), reward, terminated
+
+    def timed_out(self, world: PacedWorld, elapsed: Int[Array, ""]) -> Bool[Array, ""]:
+        return super().timed_out(world, elapsed) | self.env.timed_out(world.world, world.frames)
 
     def cell(self, obs: Float[Array, " obs"]) -> Int[Array, ""]:
         return self.env.cell(obs)

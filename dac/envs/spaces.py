@@ -17,6 +17,7 @@ from jaxtyping import Float32
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.bounds import ActionBounds
 
 
 class Spaces(NamedTuple):
@@ -52,11 +53,11 @@ class Spaces(NamedTuple):
         return found
 
     @classmethod
-    def flat(cls, spec: EnvSpec) -> Spaces:
-        """Return the spaces of an environment that has no others: what networks see of it."""
+    def flat(cls, spec: EnvSpec, bounds: ActionBounds) -> Spaces:
+        """Return the spaces of an environment that has no Gymnasium form: flat observations, its own actions."""
+        low, high = (bound.astype(bounds.dtype).reshape(bounds.shape) for bound in (bounds.low, bounds.high))
         return cls(
-            spaces.Box(-np.inf, np.inf, (spec.obs_size,), np.float32),
-            spaces.Box(-1, 1, (spec.action_size,), np.float32),
+            spaces.Box(-np.inf, np.inf, (spec.obs_size,), np.float32), spaces.Box(low, high, dtype=bounds.dtype.type)
         )
 
     @property

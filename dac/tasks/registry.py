@@ -20,7 +20,7 @@ from dac.envs.ids import dmc_id
 from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
 from dac.envs.pace import Pace
 from dac.envs.robotics import is_maze_robot
-from dac.tasks.families import LISTED, family_of
+from dac.tasks.families import ANY, LISTED, family_of
 
 if TYPE_CHECKING:  # without JAX and Gymnasium, so that a list of tasks is quick
     import gymnasium as gym
@@ -120,7 +120,7 @@ class Task:
         from dac.envs.spaces import Spaces
 
         if self.single is None:
-            return Spaces.flat(self.spec())
+            return Spaces.flat(self.spec(), self.bounds())
         try:
             env = self.single()
         except UsageError:
@@ -141,7 +141,7 @@ class Task:
     def bounds(self) -> ActionBounds:
         """Return the environment's own range of actions, over which the policies' [-1, 1] is stretched."""
         if self.device is not None:
-            return ActionBounds.unit(self.spec().action_size)
+            return self.device().bounds
         self.spec()
         return self._bounds[0]
 
@@ -288,6 +288,8 @@ def find_task(name: str) -> Task:
         return _gymnasium(name, rest)
     if prefix == "python" and rest:
         return _gymnasium(name, find_factory(rest))
+    if prefix == "jax" and rest:
+        return _remembered(name, find_functional(rest), _make_functional_task)
     close = _close(name)
     hint = f"; did you mean {close}?" if close else ""
     raise UsageError(f"unknown task {name!r}{hint} (accepted: {', '.join(TASKS)}, {', '.join(FORMS)})")
@@ -297,6 +299,7 @@ FORMS = {
     "dmc:DOMAIN-TASK": f"the {len(DMC)} tasks of the DeepMind Control suite: dac list tasks dmc",
     "gym:ID": "any Gymnasium environment with real-valued actions; gym:MODULE:ID imports the module that registers it",
     "python:MODULE:FACTORY": "an environment of your own, made by a function or class of a module",
+    "jax:MODULE:FACTORY": "a functional environment in JAX, part of the program; jax:gymnax:ID is one of gymnax",
 }
 """The names of tasks that are not in `TASKS`, as forms, and what they stand for."""
 
@@ -345,17 +348,49 @@ def find_factory(name: str) -> Callable[..., Any]:
     return found
 
 
+def find_functional(name: str) -> Callable[..., Any]:
+    """Return what makes the functional environment `module:name`: a function, a class, or the module's own `make`."""
+    module, _, id = name.partition(":")
+    return _maker(module, id) or find_factory(name)
+
+
+@functools.cache
+def _maker(module: str, id: str) -> Callable[..., Any] | None:
+    """Return `make(id)` of a module that has such a function and nothing of that name, as gymnax has."""
+    try:
+        found = importlib.import_module(module)
+    except (ImportError, ValueError):
+        return None  # `find_factory` says what is wrong
+    make = getattr(found, "make", None)
+    return functools.partial(make, id) if callable(make) and not hasattr(found, id.partition(".")[0]) else None
+
+
 _FOUND: dict[str, tuple[str | Callable[[], Any], Task]] = {}
-"""Gymnasium tasks by name, each with the id or factory it was made of; a task remembers its spec."""
+"""Tasks by name, each with the id or factory it was made of; a task remembers its spec."""
 
 
-def _gymnasium(name: str, env: str | Callable[[], Any]) -> Task:
+def _remembered(name: str, env: Any, make: Callable[[str, Any], Task]) -> Task:
     """Return the task of an id or a factory, the same object every time."""
     known, task = _FOUND.get(name, (None, None))
     if task is None or (callable(env) and known is not env):  # another factory of the same name is another task
-        task = _make_gymnasium_task(name, env)
+        task = make(name, env)
         _FOUND[name] = env, task
     return task
+
+
+def _gymnasium(name: str, env: str | Callable[[], Any]) -> Task:
+    return _remembered(name, env, _make_gymnasium_task)
+
+
+def _make_functional_task(name: str, factory: Callable[[], Any]) -> Task:
+    @functools.cache  # programs are compiled for one such object
+    def make() -> AbstractDeviceEnv:
+        from dac.envs.functional import make_functional
+
+        return make_functional(factory)
+
+    summary = "a functional environment in JAX"
+    return Task(name, summary, device=make, training=ANY.training, hyper=ANY.hyper, source=ANY.source)
 
 
 def _make_gymnasium_task(name: str, env: str | Callable[[], Any]) -> Task:
