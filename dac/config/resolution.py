@@ -18,7 +18,7 @@ from dac.config.run import RunConfig
 from dac.config.schema import Training, check, fields_of, idle_settings, owners_of, settings_of
 from dac.config.text import parse_seeds, read_toml
 from dac.core.types import UsageError
-from dac.tasks import find_task, preset
+from dac.tasks import find_task, paper, preset
 
 ARGUMENTS = ("seeds", "out", "config")
 """What `dac.train` takes beside settings, for someone who writes `seed=3`."""
@@ -68,6 +68,8 @@ def resolve(
         del given["alpha"]
         given["adapt"] = True
     defaults = preset(algorithm, task)
+    if given.get("preset") == "paper":
+        defaults |= paper(algorithm, task)
     if given.get("init_replay", "none") != "none":
         defaults = {**defaults, **WITH_DATASET}
     values = {"bonus": ALGORITHMS[algorithm].bonus} | defaults | given

@@ -26,6 +26,7 @@ UNCOUNTED = {
     "metrics": (),
     "log": (),
     "eval_limit": 10_000,
+    "preset": "task",  # it counts by the settings that it leads to
 }
 """Settings of the loop that tell no members apart, each with the value that stands for all in a fingerprint."""
 

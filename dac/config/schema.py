@@ -81,6 +81,8 @@ class Training:
     """Share of every batch that comes from the dataset of init_replay."""
     combine: Literal["grid", "zip"] = dataclasses.field(default="grid", metadata={"since": "0.2"})
     """How seeds and lists of numbers make members: every combination (grid), or the first with the first (zip)."""
+    preset: Literal["task", "paper"] = dataclasses.field(default="task", metadata={"since": "0.2"})
+    """Defaults of this package for the task, or the paper's, on the paper's tasks."""
 
     @property
     def pace(self) -> Pace:

@@ -1,5 +1,6 @@
 """Every task by name: how to make it, its defaults, and where each default comes from."""
 
+from dac.tasks.presets import paper as paper
 from dac.tasks.presets import preset as preset
 from dac.tasks.registry import FORMS as FORMS
 from dac.tasks.registry import TASKS as TASKS

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from dac.core.types import UsageError
 from dac.tasks.registry import find_task
 
 
@@ -106,6 +107,29 @@ for _robot, _scale in {"Hopper": 30, "HalfCheetah": 30, "Walker2d": 10, "Ant": 3
             f"the authors' code (github.com/haarnoja/softqlearning) multiplies rewards by {_scale}; "
             "sparse tasks keep the task's",
         )
+
+PAPER_ALGORITHMS = ("dac", "sac", "sac-div", "rnd", "maxent-state")
+"""What the paper compares."""
+PAPER: dict[str, Preset] = {
+    "maze": Preset({"clip": 1.0}, "Eq. C.1, Han & Sung 2021; the default here is none, which visits more cells"),
+    **{
+        name: Preset({}, "the defaults are the paper's")
+        for name in (
+            *(f"{kind}{robot}" for kind in ("Sparse", "Delayed") for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")),
+            "HumanoidStandup",
+        )
+    },
+}
+"""The paper's tasks, each with what it has otherwise than the defaults here: `preset=paper`."""
+
+
+def paper(algorithm: str, task: str) -> dict[str, Any]:
+    """Return the defaults that the paper has and the presets here have not."""
+    if algorithm not in PAPER_ALGORITHMS:
+        raise UsageError(f"preset=paper is for {', '.join(PAPER_ALGORITHMS)}, not for {algorithm}")
+    if task not in PAPER:
+        raise UsageError(f"preset=paper is for the paper's tasks ({', '.join(PAPER)}), not for {task}")
+    return dict(PAPER[task].settings)
 
 
 def preset(algorithm: str, task: str) -> dict[str, Any]:

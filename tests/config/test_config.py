@@ -178,7 +178,7 @@ def test_any_value_is_taken_or_refused_in_one_line(name, value):
     else:
         message = "taken"
         assert config.members()
-        assert config.make_algorithm().algorithm.hidden
+        assert config.make_algorithm().setting("hidden")
     assert len(message.splitlines()) == 1
 
 

@@ -2,12 +2,16 @@
 
 import dataclasses
 import functools
+import math
 
 import gymnasium as gym
 import pytest
 
+from dac.config import resolve
+from dac.config.resolution import with_steps
 from dac.core.types import EnvSpec, UsageError
 from dac.tasks import find_task, listed, preset, task_of
+from dac.tasks.presets import PAPER, PAPER_ALGORITHMS
 
 
 @pytest.fixture
@@ -107,3 +111,23 @@ def test_defaults_of_the_control_suite():
     assert preset("dac", "dmc:pendulum-swingup") == {"steps": 1_000_000, "random_steps": 5000, "beta": 0.1}
     assert preset("ppo", "dmc:pendulum-swingup")["random_steps"] == 0
     assert all(task.extra == "dmc" and task.source for name, task in listed().items() if name.startswith("dmc:"))
+
+
+def test_the_papers_settings_are_one_preset_away():
+    """In the maze that is the clip; on the robots the defaults are the paper's already."""
+    asked, plain = (resolve("dac", "maze", settings=given) for given in ({"preset": "paper"}, {}))
+    assert asked.hyper["clip"] == 1.0 and plain.hyper["clip"] == math.inf
+    assert {n: v for n, v in asked.hyper.items() if n != "clip"} == {n: v for n, v in plain.hyper.items() if n != "clip"}
+    assert asked.fingerprint() == resolve("dac", "maze", settings={"clip": 1.0}).fingerprint() != plain.fingerprint()
+    assert resolve("dac", "maze", settings={"preset": "paper", "clip": 2.0}).hyper["clip"] == 2.0
+    for task in PAPER:
+        for algorithm in PAPER_ALGORITHMS:
+            config = resolve(algorithm, task, settings={"preset": "paper"})
+            assert config.hyper.get("clip", 1.0) == 1.0
+            assert with_steps(config, 50_000).training.preset == "paper"
+    with pytest.raises(UsageError, match="is for dac, sac, sac-div, rnd, maxent-state, not for td3"):
+        resolve("td3", "maze", settings={"preset": "paper"})
+    with pytest.raises(UsageError, match="is for the paper's tasks .* not for HalfCheetah"):
+        resolve("dac", "HalfCheetah", settings={"preset": "paper"})
+    with pytest.raises(UsageError, match="preset must be one of task, paper, not 'ours'"):
+        resolve("dac", "maze", settings={"preset": "ours"})
