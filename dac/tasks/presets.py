@@ -12,7 +12,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from dac.core.types import UsageError
+from dac.core.errors import UsageError
 from dac.tasks.registry import find_task
 
 
