@@ -32,7 +32,7 @@ from dac.training.signals import Interrupted, Signals
 from dac.training.speedometer import Speedometer
 from dac.training.watchers import AbstractWatcher, CallbackError, Position, Start, Watchers
 from dac.training.watchers.metrics import MetricsFile
-from dac.training.watchers.progress_file import ProgressFile
+from dac.training.watchers.progress_file import TRACE, WAY_ON, ProgressFile
 
 RECORD = "record/"
 """Marks the record's arrays among those of a checkpoint."""
@@ -384,7 +384,7 @@ class Session:
         more = ""
         with contextlib.suppress(UsageError):
             if failure.__cause__ is not None:
-                more = f"; its traceback is in {self.recorder.write_traceback(failure.__cause__)}"
+                more = f"{TRACE}{self.recorder.write_traceback(failure.__cause__)}"
             if not self.pending.failing:
                 self._run_episodes()
             else:
@@ -413,4 +413,4 @@ class Session:
         self.checkpointer.wait()
         if self.checkpointer.last is None:
             return ""
-        return f"; the last checkpoint is {self._last()}, continue with: {resume_command(self.recorder.directory)}"
+        return f"{WAY_ON}{self._last()}, continue with: {resume_command(self.recorder.directory)}"

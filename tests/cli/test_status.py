@@ -12,12 +12,13 @@ import pytest
 
 import dac
 from dac.cli import main
+from dac.core.errors import UsageError
 from dac.rundir import glance as glance_module
 from dac.rundir.glance import glance
 from dac.rundir.lock import Lock
 from dac.rundir.table import read_table, read_tail
 from dac.training.watchers import Message, Position, Start
-from dac.training.watchers.progress_file import ProgressFile
+from dac.training.watchers.progress_file import TRACE, WAY_ON, ProgressFile
 from tests.training.test_watchers import TINY
 
 
@@ -235,5 +236,7 @@ def test_the_progress_file(tmp_path, monkeypatch):
     assert abs(found["time"] - time.time()) < 60
     watcher.on_end(KeyboardInterrupt("stopped at step 30"))
     assert json.loads(path.read_text())["end"] == "stopped at step 30"
+    watcher.on_end(UsageError(f"step 30: hot{TRACE}error.txt{WAY_ON}of step 20, continue with: dac resume runs/a"))
+    assert json.loads(path.read_text())["end"] == "step 30: hot"  # the whole line would be wider than the table
     watcher._path = tmp_path / "gone/progress.json"
     watcher.on_end(None)

@@ -18,6 +18,8 @@ WINDOW = 60
 """Seconds of the past from which the time left is estimated; evaluations and checkpoints are in it."""
 WARNINGS = 20
 """Warnings that are kept, the latest ones."""
+TRACE, WAY_ON = "; its traceback is in ", "; the last checkpoint is "
+"""How an error goes on after what happened; a table of many runs has room for what happened alone."""
 
 
 class ProgressFile(AbstractWatcher):
@@ -57,7 +59,7 @@ class ProgressFile(AbstractWatcher):
 
     def on_end(self, error: BaseException | None) -> None:
         with contextlib.suppress(Fenced):  # the others have to be told of the end too
-            self._write("ended" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+            self._write("ended" if error is None else _what_happened(error))
 
     def _write(self, end: str | None) -> None:
         self._written = time.monotonic()
@@ -82,3 +84,8 @@ class ProgressFile(AbstractWatcher):
             return None
         (first, before), (last, now) = self._seen[0], self._seen[-1]
         return (self._steps - self._step) * (last - first) / (now - before) if now > before else None
+
+
+def _what_happened(error: BaseException) -> str:
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.partition(TRACE)[0].partition(WAY_ON)[0]
