@@ -25,7 +25,8 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
 from dac.envs.bounds import ActionBounds
-from dac.envs.gymnasium import find_environment, find_horizon
+from dac.envs.checked import find_horizon
+from dac.envs.gymnasium import find_environment
 from dac.envs.host import (
     AbstractHostEnvs,
     HostStep,

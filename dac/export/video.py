@@ -150,7 +150,7 @@ def _make_own(factory: Callable[..., Any]) -> Any:
 
 
 def _is_endless(env: Any) -> bool:
-    from dac.envs.gymnasium import NO_LIMIT, find_horizon
+    from dac.envs.checked import NO_LIMIT, find_horizon
 
     return find_horizon(env) == NO_LIMIT
 

@@ -30,7 +30,8 @@ def command(words):
         (command("completion bash"), []),
         (command("completion --for tr"), []),
         (command("list tasks"), []),
-        ("import dac.envs.gymnasium", ["gymnasium"]),  # all that a worker process loads
+        ("import dac.envs.gymnasium", ["gymnasium"]),
+        ("import dac.envs.workers", ["gymnasium"]),  # all that a worker process loads
         (command("list algorithms"), ["jax", "equinox", "optax"]),
         (command("train --help"), ["jax", "equinox", "optax"]),
         (command("train dac maze --help"), ["jax", "equinox", "optax"]),

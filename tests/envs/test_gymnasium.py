@@ -19,9 +19,11 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from dac.core.types import UsageError
-from dac.envs.gymnasium import NO_LIMIT, GymnasiumEnvs, make_gymnasium, read_success
+from dac.envs.checked import NO_LIMIT
+from dac.envs.gymnasium import GymnasiumEnvs, make_gymnasium
 from dac.envs.host import HostStep
 from dac.envs.mujoco import make_mujoco
+from dac.envs.success import read_success
 
 REALS = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
@@ -578,7 +580,7 @@ def test_trouble_in_processes():
 
 
 def test_workers_end_without_close_and_stuck_ones_are_killed(monkeypatch):
-    monkeypatch.setattr("dac.envs.gymnasium.PATIENCE", 1.0)
+    monkeypatch.setattr("dac.envs.workers.PATIENCE", 1.0)
     envs = make_gymnasium(functools.partial(Broken, lambda _: time.sleep(100), at=1), 1, workers=1)
     envs.reset([0])
     envs._rows._pipes[0].send(("step", np.zeros((1, 1), np.float32)))  # and nobody waits for the answer
