@@ -192,7 +192,7 @@ def test_bad_calls():
 
 @pytest.mark.slow
 def test_sac_finds_the_goals_of_a_small_maze(tmp_path):
-    """Small networks and 30,000 steps: from a quarter of the episodes to most of them (results/pointmaze)."""
+    """Small networks and 30,000 steps: from a quarter of the episodes to most of them (results/mazes has five)."""
     settings = {"hidden": (64, 64), "learning_rate": 1e-3, "batch_size": 128, "steps": 30_000, "eval_every": 2000}
     run = dac.train("sac", "gym:PointMaze_UMaze-v3", seeds=[0, 1], out=tmp_path / "run", eval_episodes=10, **settings)
     success = run.metrics["success"].mean(axis=1)
