@@ -98,9 +98,9 @@ def drive(
 ) -> Outcome:
     """Train the populations in the order of the queue, as many at a time as the engine has room for, and close it.
 
-    What is lost is begun again, after all others, from its last checkpoint. A signal or the end of the queue's budget
-    has all that run save and end; after a signal `Interrupted` names the command that goes on. What fails is left out,
-    or stops everything with `stop_at_failure`. `made` says how many steps of a population are saved.
+    What is lost is begun again, in its place in the order, from its last checkpoint. A signal or the end of the queue's
+    budget has all that run save and end; after a signal `Interrupted` names the command that goes on. What fails is
+    left out, or stops everything with `stop_at_failure`. `made` says how many steps of a population are saved.
     """
     driver = _Driver(jobs, engine, Queue(len(jobs)) if queue is None else queue, follower, say, describe, made)
     again = f"continue with: {command}" if command else ""

@@ -8,6 +8,7 @@ fits into what is left of the budget; one that does not fit is passed over for a
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 import time
@@ -47,8 +48,8 @@ class Queue:
         return number
 
     def put_back(self, number: int) -> None:
-        """Let a population wait again, after all others."""
-        self._waiting.append(number)
+        """Let a population wait again, in its place in the order."""
+        bisect.insort(self._waiting, number)
 
     def waiting(self) -> list[int]:
         """The populations that have not had their turn."""

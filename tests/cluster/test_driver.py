@@ -104,10 +104,10 @@ def run(jobs, script, **more):
     return engine, outcome, said
 
 
-def test_what_is_lost_goes_on_after_the_others(tmp_path):
+def test_what_is_lost_goes_on_in_its_place_in_the_order(tmp_path):
     engine, outcome, said = run(jobs_of(tmp_path), {0: [(Lost, 400, "its node is gone")], 2: [(Ended, 100)]})
-    assert engine.order == [0, 1, 2, 0, 2]
-    assert (outcome.finished, outcome.failed, outcome.retried) == ([1, 0, 2], {}, 2)
+    assert engine.order == [0, 0, 1, 2, 2]
+    assert (outcome.finished, outcome.failed, outcome.retried) == ([0, 1, 2], {}, 2)
     assert said == [
         "population 1 was lost (its node is gone); it goes on from step 400",
         "population 3 was lost (its process ended before its last step); it goes on from step 100",
@@ -118,7 +118,7 @@ def test_what_is_lost_again_and_again_is_given_up(tmp_path):
     """Three times at the same step; with a step saved in between it may be lost as often as it likes."""
     away = [(Lost, 0, "killed by SIGKILL")] * 9
     engine, outcome, said = run(jobs_of(tmp_path, 2), {0: away})
-    assert engine.order == [0, 1, 0, 0]
+    assert engine.order == [0, 0, 0, 1]
     assert outcome.failed == {0: f"lost {TRIES} times without a step saved in between: killed by SIGKILL"}
     assert outcome.finished == [1]
     assert said[-1].startswith("population 1 failed: lost 3 times")

@@ -1,0 +1,68 @@
+"""The numbers of the capacity plan are those of the published runs, the real planner and the real driver."""
+
+from pathlib import Path
+
+import pytest
+
+from dac.cluster.capacity import Measured, Rates, main, markdown, plan_paper, read_measured, rows_of_measured
+from dac.core.types import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_published_tables_are_what_the_command_prints(capsys):
+    """Also those of the documentation; whoever publishes other runs prints them anew."""
+    main([str(ROOT / "results")])
+    shown = capsys.readouterr().out
+    assert shown == (ROOT / "results/capacity/paper.txt").read_text()
+    page = (ROOT / "docs/studies.md").read_text()
+    costs = [
+        line
+        for line in shown.splitlines()
+        if line.startswith("| ") and line.count("|") == 9 and line.split()[1].isdigit()
+    ]
+    assert len(costs) == 6
+    for line in costs:
+        assert line in page
+    measured = {
+        tuple(line.split(" | ")[:5]): line.split(" | ")[5] for line in shown.splitlines() if "H200 | dac | 1" in line
+    }
+    for task, members, seconds in [
+        ("maze", 60, "19 s in the maze"),
+        ("SparseHalfCheetah", 40, "89 s on SparseHalfCheetah"),
+        ("SparseHopper", 20, "193 s"),
+        ("SparseWalker2d", 20, "214 s on SparseWalker2d"),
+        ("HumanoidStandup", 10, "450 s on HumanoidStandup"),
+    ]:
+        assert seconds.split()[0] == measured[f"| {task}", "NVIDIA H200", "dac", "1", str(members)]
+        assert seconds in page
+    assert "1260 members and 4,544 million agent-steps" in page
+    assert "The paper: 1260 members, 4,544 million agent-steps, 3.5 dollars per GPU-hour" in shown
+
+
+def test_the_whole_paper_is_planned_once():
+    """Every member of every experiment of the paper is in one population."""
+    jobs = plan_paper(Rates(read_measured(ROOT / "results")))
+    names = [name for job in jobs for name in job.serves]
+    assert len(names) == len(set(names)) == sum(len(job.config.members()) for job in jobs)
+    assert {job.config.algorithm for job in jobs if job.config.training.envs != 1} == {"acktr"}
+
+
+def measured(members, seconds_per_million, task="SparseHopper", algorithm="dac"):
+    return Measured("NVIDIA H200", task, algorithm, members, 1, seconds_per_million, "here")
+
+
+def test_rates_between_and_beyond_what_was_measured():
+    rates = Rates(
+        [measured(10, 200.0), measured(30, 100.0), measured(30, 120.0), measured(5, 1000.0, "HumanoidStandup")]
+    )
+    assert rates.iteration("DelayedHopper", "dac", 10) == pytest.approx(10 * 200e-6)
+    assert rates.iteration("DelayedHopper", "dac", 30) == pytest.approx(30 * 110e-6)
+    assert rates.iteration("Hopper", "sac", 20) == pytest.approx((2e-3 + 3.3e-3) / 2)
+    assert rates.iteration("Hopper", "dac", 1) == pytest.approx(2e-3)  # a small population is no faster
+    assert rates.iteration("Hopper", "dac", 60) == pytest.approx(6.6e-3)  # a large one is slower in proportion
+    assert rates.iteration("Hopper", "sql", 10) == pytest.approx(4e-3)
+    assert rates.iteration("SparseAnt", "ppo", 5) == pytest.approx(5e-3)
+    with pytest.raises(UsageError, match="nothing like SparseWalker2d was measured"):
+        rates.iteration("SparseWalker2d", "dac", 1)
+    assert "| 1,000 | 0.972 |" in markdown(rows_of_measured([measured(5, 1000.0)], 3.5))
