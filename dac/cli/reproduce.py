@@ -23,9 +23,10 @@ from dac.core.errors import UsageError
 from dac.experiments.budget import Budget, Queue, order_by_value, what_fits
 from dac.experiments.estimate import estimate
 from dac.experiments.paper import EXPERIMENTS, Experiment, find_experiment
-from dac.experiments.plan import Plan, cells_of
+from dac.experiments.plan import Fits, Plan, cells_of, fits_into
 from dac.experiments.reproduce import Reproduction, steps_made
 from dac.experiments.text import duration, short
+from dac.training.preparation import place_of
 
 
 def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -73,6 +74,9 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     )
     command.add_argument("--engine", default="local", choices=list(ENGINES), help="where to train (default: local)")
     command.add_argument("--address", metavar="X", help="where the cluster of the engine is, if it needs one")
+    command.add_argument(
+        "--memory", type=float, metavar="GIB", help="of the devices that train, where they are not this machine's"
+    )
     command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -112,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         command=_again(options),
         engine=options.engine,
         address=options.address,
+        memory=options.memory,
     )
     for path in reports:
         print(path)
@@ -128,6 +133,7 @@ def _again(options: argparse.Namespace) -> str:
     command += f" --jobs {options.jobs}" if options.jobs != 1 else ""
     command += f" --engine {shlex.quote(options.engine)}" if options.engine != "local" else ""
     command += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
+    command += f" --memory {options.memory:g}" if options.memory is not None else ""
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     return command + (" --draw" if options.draw else "")
 
@@ -162,6 +168,7 @@ def reproduce(
     command: str = "",
     engine: str = "local",
     address: str | None = None,
+    memory: float | None = None,
 ) -> list[Path]:
     """Show the plan, train what is missing with bars, and write every artefact; returns the reports.
 
@@ -171,6 +178,7 @@ def reproduce(
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, not {jobs}")
     check_engine(engine, address)
+    fits = choose_fits(engine, memory)
     limit = None if budget is None else Budget(budget)
     with share_machine(jobs):  # also while it plans, since that asks for the memory there is
         work = Reproduction(experiments, store, sources, scale=scale, envs=envs, seeds=seeds)
@@ -178,7 +186,7 @@ def reproduce(
             print(f"not counted: {problem}", file=sys.stderr)
         if draw:
             return work.draw(command)
-        plan = work.plan()
+        plan = work.plan(fits)
         seconds, basis = estimate(plan.jobs, work.runs)
         if limit is not None:
             order = order_by_value(work.needs(plan), seconds, limit.seconds, jobs)
@@ -196,6 +204,15 @@ def reproduce(
     if limit is not None and plan.jobs:
         print(describe_end(plan, seconds, limit, command))
     return reports
+
+
+def choose_fits(engine: str, memory: float | None) -> Fits | None:
+    """What decides how large populations may be: the memory that is said, or this machine's if it trains them."""
+    if memory is None:
+        return place_of if engine == "local" else None
+    if not 0 < memory < 1e6:
+        raise UsageError(f"memory must be above 0 GiB, not {memory:g}")
+    return fits_into(int(memory * 2**30))
 
 
 def print_plan(plan: Plan, seconds: Sequence[float], basis: str, limit: Budget | None = None, at_once: int = 1) -> None:

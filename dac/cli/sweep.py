@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dac.cli.plan_bar import PlanBar, describe
-from dac.cli.reproduce import print_plan
+from dac.cli.reproduce import choose_fits, print_plan
 from dac.cluster.driver import Follower, Outcome, drive
 from dac.cluster.engines import ENGINES, make_engine
 from dac.cluster.engines.local import share_machine
@@ -18,10 +18,9 @@ from dac.cluster.study import read_study
 from dac.core.errors import UsageError
 from dac.experiments.budget import Queue
 from dac.experiments.estimate import estimate
-from dac.experiments.plan import Plan, find_runs, fits_into, make_plan
+from dac.experiments.plan import Plan, find_runs, make_plan
 from dac.rundir.files import make_directory, write_atomically
 from dac.rundir.lock import Lock
-from dac.training.preparation import place_of
 
 STUDY = "study.toml"
 """The copy of the study file in the study's folder."""
@@ -53,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
     store = Path("runs") / options.file.stem if options.out is None else options.out
     if store.exists() and not store.is_dir():
         raise UsageError(f"{store} is not a folder; give another `out=`")
-    if options.memory is not None and not 0 < options.memory < 1e6:
-        raise UsageError(f"memory must be above 0 GiB, not {options.memory:g}")
+    fits = choose_fits(options.engine, options.memory)
     with contextlib.closing(make_engine(options.engine, options.jobs, options.address)) as engine:
         here = options.engine == "local"
         at_once = engine.room() if here else max(1, min(engine.room(), 1000))
@@ -62,8 +60,6 @@ def run(options: argparse.Namespace) -> int:
             runs, problems = find_runs([store] if store.is_dir() else [])
             for problem in problems:
                 print(f"not counted: {problem}", file=sys.stderr)
-            elsewhere = None if options.memory is None else fits_into(int(options.memory * 2**30))
-            fits = elsewhere or (place_of if here else None)
             plan = make_plan(study.cells, store, runs, fits=fits, at_most=study.at_most)
             seconds, basis = estimate(plan.jobs, runs)
             if not plan.jobs:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from dac.core.types import UsageError
 from dac.experiments.paper import Experiment
-from dac.experiments.plan import Cell, Job, Plan, cells_of, find_runs, make_plan
+from dac.experiments.plan import Cell, Fits, Job, Plan, cells_of, find_runs, make_plan
 from dac.rundir.reading import RunDirectory
+from dac.training.preparation import place_of
 
 
 class Reproduction:
@@ -32,9 +33,9 @@ class Reproduction:
         """The methods on the tasks of each experiment."""
         self.runs, self.problems = find_runs([store, *sources] if store.is_dir() else sources)
 
-    def plan(self) -> Plan:
-        """The populations that are missing."""
-        return make_plan([cell for cells in self.cells for cell in cells], self.store, self.runs)
+    def plan(self, fits: Fits | None = place_of) -> Plan:
+        """The populations that are missing, as large as `fits` lets them be: by default as this machine's memory."""
+        return make_plan([cell for cells in self.cells for cell in cells], self.store, self.runs, fits=fits)
 
     def needs(self, plan: Plan) -> list[frozenset[int]]:
         """By panel, that is by experiment and task, the numbers of the populations that it lacks."""

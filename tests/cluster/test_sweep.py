@@ -69,6 +69,10 @@ def test_the_plan_is_shown_and_nothing_begun(tmp_path, capsys):
     assert shown[3].startswith("0 of 80 members are finished; 48,000 agent-steps to go, about ")
     assert main([*start, "--memory", "0.00001"]) == 2  # 10 kB
     assert "of 1 members x 600 transitions needs 0.00 GiB, and a device has 0.00 GiB" in capsys.readouterr().err
+    paper = ["reproduce", "fig1-maze", "--scale", "0.01", "--dry-run", "--out", str(tmp_path / "out")]
+    for memory, populations in ((80, 5), (0.0003, 6)):  # two members fit, not four
+        assert main([*paper, "--memory", str(memory)]) == 0
+        assert capsys.readouterr().out.count(" on maze ") == populations
     assert not (tmp_path / "out").exists()
 
 
@@ -83,6 +87,13 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path, capsys):
         ("--job", "2"): "unknown argument '--job' of `dac sweep`; did you mean --jobs?",
     }.items():
         assert main(["sweep", file, *more]) == 2
+        assert capsys.readouterr().err.startswith(f"dac: {message}")
+    for more, message in {
+        ("--engine", "rai"): "argument --engine: invalid choice: 'rai' (choose from",
+        ("--address", "auto"): "the engine `local` is this machine and takes no --address",
+        ("--memory", "0"): "memory must be above 0 GiB, not 0",
+    }.items():
+        assert main(["reproduce", "fig1-maze", "--out", str(tmp_path / "out"), *more]) == 2
         assert capsys.readouterr().err.startswith(f"dac: {message}")
     (tmp_path / "out").mkdir()
     with Lock(tmp_path / "out"):

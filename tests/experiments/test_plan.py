@@ -180,7 +180,7 @@ def test_other_seeds_and_steps(tmp_path, capsys):
     assert main([*start, "--seeds", "4:7", "--steps", "20000"]) == 0
     assert "0 of 9 members are finished; 180,000 agent-steps to go" in capsys.readouterr().out
     # the command that goes on has them too
-    again = "dac reproduce fig1-maze --out runs --seeds 1,5 --steps 500 --jobs 2"
+    again = "dac reproduce fig1-maze --out runs --seeds 1,5 --steps 500 --jobs 2 --memory 80"
     parser = argparse.ArgumentParser()
     add_arguments(parser, [])
     assert _again(parser.parse_args(again.split()[2:])) == again
