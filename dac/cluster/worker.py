@@ -179,6 +179,8 @@ def main() -> int:
     """Train the job that comes in on standard input; this is the process of its own."""
     report = int(sys.argv[2])
     os.set_inheritable(report, False)  # processes of environments must not keep it open
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # Slurm's, to all processes of a job: the parent knows what they mean
     Signals.patient = True  # whoever stops a whole group of processes stops this one twice
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     if os.getcwd() not in sys.path:

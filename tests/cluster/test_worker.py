@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,7 +24,9 @@ from dac.rundir.names import ATTEMPTS
 from dac.rundir.reading import RunDirectory
 from dac.training.memory import PROCESSES
 from dac.training.run import run
+from tests.rundir.test_lock import can_unshare, host
 
+PYTHON = sys.executable
 SMALL = {"hidden": (8, 8), "batch_size": 16, "update_after": 20, "random_steps": 20, "eval_every": 5000}
 
 
@@ -114,6 +117,41 @@ def test_whoever_lost_the_directory_says_so(tmp_path):
     process.close()
     assert isinstance(event, Lost)
     assert "was taken over by process 1 on other" in event.why
+
+
+def on_host(monkeypatch, folder, name):
+    """Let workers that start from here on be on another machine: in a UTS namespace of their own."""
+    python = folder / f"python-on-{name}"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(host(name, PYTHON))} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_unshare(), reason="a user may not have namespaces of their own here")
+def test_a_machine_that_was_paused_does_no_harm_to_the_one_that_took_over(tmp_path, monkeypatch):
+    """One machine stands still in the middle of training, another one finishes, and the first comes back."""
+    monkeypatch.setenv(LEASE, "3")
+    training, alone = job(tmp_path / "run", steps=60_000), job(tmp_path / "alone", steps=60_000)
+    on_host(monkeypatch, tmp_path, "one")
+    first = Worker(0, training)
+    wait_for_checkpoint(training, first)
+    os.kill(first.pid, signal.SIGSTOP)
+    on_host(monkeypatch, tmp_path, "two")
+    second = Worker(0, training)
+    assert second.event(300) == Ended(0)
+    os.kill(first.pid, signal.SIGCONT)
+    event = first.event(60)
+    for process in (first, second):
+        process.close()
+    assert isinstance(event, Lost)
+    assert "was taken over while this process gave no sign of life" in event.why
+    lines = attempts(training.directory)
+    assert [(line["host"], "from" in line) for line in lines] == [("one", True), ("two", True), ("two", False)]
+    assert 0 < lines[1]["from"] < 60_000
+    run(alone.config, alone.directory, [])
+    for name in ("metrics.csv", "policy.safetensors", "config.toml"):
+        assert (training.directory / name).read_bytes() == (alone.directory / name).read_bytes()
 
 
 @pytest.mark.parametrize(
