@@ -52,6 +52,18 @@ def film():
     find_encoder()
 
 
+def start(engine):
+    from importlib import import_module
+
+    import_module(f"dac.cluster.engines.{engine}").make()
+
+
+def copy_results():
+    from dac.cluster.storage import Place
+
+    Place("memory://results")
+
+
 def find_robot():
     from dac.envs.gymnasium import find_environment
 
@@ -70,6 +82,9 @@ NEEDS = [
     ("minari", "minari", read_dataset, "init_replay"),
     ("minari", "minari", write_dataset, "export to minari"),
     ("onnx", "onnx", write_onnx, "export to onnx"),
+    ("ray", "ray", lambda: start("ray"), "the engine ray"),
+    ("ray", "fsspec", copy_results, "a storage"),
+    ("slurm", "submitit", lambda: start("slurm"), "the engine slurm"),
     ("tensorboard", "tensorboardX", lambda: log_to("tensorboard"), "the logger tensorboard"),
     ("trackio", "trackio", lambda: log_to("trackio"), "the logger trackio"),
     ("video", "imageio_ffmpeg", film, "a film"),

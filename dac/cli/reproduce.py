@@ -7,7 +7,7 @@ import dataclasses
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.table import Table
 from dac.cli.plan_bar import PlanBar, describe
 from dac.cli.reproduce_status import print_status
 from dac.cluster.driver import train
-from dac.cluster.engines import ENGINES, check_engine, make_engine
+from dac.cluster.engines import ENGINES, check_engine, make_engine, read_options
 from dac.cluster.engines.local import share_machine
 from dac.config.text import parse_seeds
 from dac.core.errors import UsageError
@@ -77,6 +77,13 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     command.add_argument(
         "--memory", type=float, metavar="GIB", help="of the devices that train, where they are not this machine's"
     )
+    command.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what the engine needs, such as gpus=0.5; as often as needed (docs/cluster.md)",
+    )
     command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -117,6 +124,7 @@ def run(options: argparse.Namespace) -> int:
         engine=options.engine,
         address=options.address,
         memory=options.memory,
+        engine_options=read_options(options.option),
     )
     for path in reports:
         print(path)
@@ -134,6 +142,7 @@ def _again(options: argparse.Namespace) -> str:
     command += f" --engine {shlex.quote(options.engine)}" if options.engine != "local" else ""
     command += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
     command += f" --memory {options.memory:g}" if options.memory is not None else ""
+    command += "".join(f" --option {shlex.quote(option)}" for option in options.option)
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     return command + (" --draw" if options.draw else "")
 
@@ -169,6 +178,7 @@ def reproduce(
     engine: str = "local",
     address: str | None = None,
     memory: float | None = None,
+    engine_options: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Show the plan, train what is missing with bars, and write every artefact; returns the reports.
 
@@ -177,7 +187,7 @@ def reproduce(
     """
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, not {jobs}")
-    check_engine(engine, address)
+    check_engine(engine, address, engine_options)
     fits = choose_fits(engine, memory)
     limit = None if budget is None else Budget(budget)
     with share_machine(jobs):  # also while it plans, since that asks for the memory there is
@@ -198,7 +208,7 @@ def reproduce(
             return []
         with PlanBar(plan.jobs, seconds, quiet, jobs, limit) as bar:
             again = command if limit is None or not command else f"{command} --budget {budget:g}"
-            elsewhere = make_engine(engine, jobs, address) if engine != "local" else None
+            elsewhere = make_engine(engine, jobs, address, engine_options) if engine != "local" else None
             train(plan.jobs, bar.part, jobs, again, Queue(len(plan.jobs), seconds, limit), elsewhere)
     reports = work.draw(command)
     if limit is not None and plan.jobs:

@@ -12,7 +12,7 @@ from pathlib import Path
 from dac.cli.plan_bar import PlanBar, describe
 from dac.cli.reproduce import choose_fits, print_plan
 from dac.cluster.driver import Follower, Outcome, drive
-from dac.cluster.engines import ENGINES, make_engine
+from dac.cluster.engines import ENGINES, make_engine, read_options
 from dac.cluster.engines.local import share_machine
 from dac.cluster.study import read_study
 from dac.core.errors import UsageError
@@ -37,6 +37,13 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     command.add_argument("--engine", default="local", choices=list(ENGINES), help="where to train (default: local)")
     command.add_argument("--address", metavar="X", help="where the cluster of the engine is, if it needs one")
     command.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what the engine needs, such as gpus=0.5; as often as needed (docs/cluster.md)",
+    )
+    command.add_argument(
         "--jobs", type=int, metavar="N", help="populations at a time (default: one, or one for each GPU)"
     )
     command.add_argument(
@@ -53,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     if store.exists() and not store.is_dir():
         raise UsageError(f"{store} is not a folder; give another `out=`")
     fits = choose_fits(options.engine, options.memory)
-    with contextlib.closing(make_engine(options.engine, options.jobs, options.address)) as engine:
+    settings = read_options(options.option)
+    with contextlib.closing(make_engine(options.engine, options.jobs, options.address, settings)) as engine:
         here = options.engine == "local"
         at_once = engine.room() if here else max(1, min(engine.room(), 1000))
         with share_machine(at_once) if here else contextlib.nullcontext():
@@ -103,6 +111,7 @@ def _again(options: argparse.Namespace) -> str:
     command = shlex.join(["dac", "sweep", str(options.file)])
     command += f" --engine {shlex.quote(options.engine)}" if options.engine != "local" else ""
     command += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
+    command += "".join(f" --option {shlex.quote(option)}" for option in options.option)
     command += f" --jobs {options.jobs}" if options.jobs is not None else ""
     command += f" --memory {options.memory:g}" if options.memory is not None else ""
     return command + (f" --out {shlex.quote(str(options.out))}" if options.out is not None else "")

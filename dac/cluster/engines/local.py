@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -81,9 +81,9 @@ class LocalEngine(AbstractEngine):
         return event
 
 
-def make(jobs: int | None = None, address: str | None = None) -> LocalEngine:
+def make(jobs: int | None = None, address: str | None = None, options: Mapping[str, str] | None = None) -> LocalEngine:
     """The engine with so many populations at a time; one for each GPU unless that is said."""
-    del address
+    del address, options
     gpus = find_gpus()
     return LocalEngine(max(1, len(gpus)) if jobs is None else jobs, gpus)
 
