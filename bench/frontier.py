@@ -17,13 +17,16 @@ from dac.theory.frontier import expected_lack, explore, four_rooms, successors
 SIDE, STEPS, EVERY = 21, 4000, 100
 MOST_VISITED = 20
 """States whose pay is compared with what uniform actions would leave there."""
+COUNTS: dict[str, Any] = {"weight": -1.0, "by_counts": True}
 SETTINGS: dict[str, dict[str, Any]] = {
     "uniform actions": {"weight": 0.0, "alpha": 1.0},
     "SAC -1": {"weight": -1.0, "alpha": 1.0},
     **{f"DAC {weight:g}": {"weight": weight} for weight in (1.0, 0.0, -0.5, -1.0, -2.0)},
     **{f"DAC {weight:g}, narrow": {"weight": weight, "unseen": "narrow"} for weight in (1.0, 0.0, -1.0)},
-    "DAC -1, by counts": {"weight": -1.0, "by_counts": True},
+    "DAC -1, by counts": COUNTS,
 }
+LAGS = [(25, 0.99), (100, 0.99), (400, 0.99), (100, 0.9), (100, 0.999)]
+"""Steps between two policies, and the discount, for the bonus by counts: is it lag or horizon that holds it back?"""
 
 
 def main() -> None:
@@ -48,6 +51,14 @@ def main() -> None:
             expected = expected_lack(count[most], after.shape[1], setting.get("alpha", 0.5))
             paid.append((name, seed, count[most].mean(), walk.paid[most].mean(), expected.mean()))
         print(f"{name}: {curves[name][:, -1].mean():.0f} of {len(after)} states")
+    lagging = [
+        (every, gamma, seed, step, walk.visited[step // every])
+        for every, gamma in LAGS
+        for seed in range(options.seeds)
+        for walk in [explore(after, np.random.default_rng(seed), steps=STEPS, every=every, gamma=gamma, **COUNTS)]
+        for step in (800, 2000, STEPS)
+    ]
+    _write(options.out / "lag.csv", ("every", "gamma", "seed", "step", "visited"), lagging)
     _write(options.out / "visited.csv", ("setting", "seed", "step", "visited"), visited)
     _write(options.out / "paid.csv", ("setting", "seed", "visits", "paid", "expected"), paid)
     _draw(options.figure, curves, len(after))

@@ -1,12 +1,15 @@
 """The tables of the laboratory log come out of the raw data again."""
 
 import csv
+import shlex
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-from dac.experiments.stats import mean_interval
+from dac.config import parse_text, resolve
+from dac.config.text import parse_seeds
+from dac.experiments.stats import mean_interval, probability_of_improvement
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "research"
@@ -48,3 +51,106 @@ def test_how_much_entropy_was_left_in_the_published_maze():
         assert len(measured) == 30
         assert round(100 * np.mean(measured) / (2 * np.log(2))) == share
         assert f"{share}%" in page("why-it-flattens")
+
+
+def cells(path, setting):
+    """Visited cells of every seed by (value of the setting, step)."""
+    found = defaultdict(list)
+    for row in read(path / "cells.csv"):
+        found[float(row[setting]), int(row["step"])].append(float(row["visited"]))
+    return found
+
+
+def rooms(path, setting, value):
+    """How many seeds entered the room to the right, the one above, and the upper right one."""
+    rows = [row for row in read(path / "rooms.csv") if float(row[setting]) == value]
+    return [sum(int(row[name]) >= 0 for row in rows) for name in ("right", "up", "far")], len(rows)
+
+
+def better(one, other):
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*probability_of_improvement(np.array(one), np.array(other)))
+
+
+def test_the_sign_of_the_entropy():
+    raw, text = RAW / "entropy-sign" / "sac", page("entropy-sign")
+    found = cells(raw, "value_entropy")
+    for weight in (1.0, 0.0, -0.25, -0.5, -1.0, -2.0):
+        row = [interval(found[weight, step]) for step in (10_000, 20_000, 30_000)]
+        row.append("" if weight == 1 else better(found[weight, 30_000], found[1.0, 30_000]))
+        entered, seeds = rooms(raw, "value_entropy", weight)
+        assert seeds == 5
+        line = f"| {weight:g} | {' | '.join(row)} | {', '.join(map(str, entered))} |"
+        assert line.replace("|  |", "| |") in text, line
+    for weight in (-0.5, -1.0):
+        assert round(np.mean(found[weight, 30_000]) / np.mean(found[1.0, 30_000]), 1) == 1.5
+    neighbours = [
+        [int(row[name]) >= 0 for name in ("right", "up")]
+        for row in read(raw / "rooms.csv")
+        if float(row["value_entropy"]) >= 0
+    ]
+    assert sum(map(all, neighbours)) == 1 and sum(map(any, neighbours)) == 5
+
+
+def test_where_the_policy_is_narrow():
+    found = defaultdict(list)
+    for row in read(RAW / "entropy-sign" / "sac" / "entropy.csv"):
+        found[row["value_entropy"]].append([float(row[n]) for n in ("never", "1-2", "3-9", "10+", "correlation")])
+    text = page("entropy-sign").split("## Where the policy is narrow")[1]
+    for weight, rows in found.items():
+        assert f"| {float(weight):g} | {' | '.join(f'{x:.2f}' for x in np.mean(rows, axis=0))} |" in text
+        never, seldom, _, often, _ = np.mean(rows, axis=0)
+        assert never < seldom < often
+
+
+def test_what_is_to_be_run_next_is_accepted():
+    """Each command resolves to a run, on seeds below 2000, and nothing in it is an unknown setting."""
+    lines = [line for line in page("next").splitlines() if line.startswith("dac train ")]
+    assert len(lines) > 10
+    for line in lines:
+        words = shlex.split(line)[2:]
+        algorithm, task, options = words[0], words[1], words[2:]
+        pairs = [part for word in options for part in (word.split("=", 1) if word.startswith("--") else [word])]
+        given = {flag[2:].replace("-", "_"): value for flag, value in zip(pairs[::2], pairs[1::2], strict=True)}
+        seeds = parse_seeds(given.pop("seeds"))
+        config = resolve(algorithm, task, seeds, {n: parse_text(n, text, algorithm) for n, text in given.items()})
+        assert max(config.seeds) < 2000
+        assert len(config.members()) <= 120
+
+
+def test_both_together():
+    raw, text = RAW / "both-together", page("both-together")
+    found, alone = cells(raw, "value_entropy"), cells(RAW / "entropy-sign" / "sac", "value_entropy")
+    for weight in (1.0, 0.0, -0.5):
+        row = [interval(found[weight, step]) for step in (5000, 10_000, 15_000)]
+        row += [interval(alone[weight, 15_000]), better(found[weight, 15_000], alone[weight, 15_000])]
+        entered, seeds = rooms(raw, "value_entropy", weight)
+        assert seeds == 5
+        assert f"| {weight:g} | {' | '.join(row)} | {', '.join(map(str, entered))} |" in text
+    assert f"P {better(found[-0.5, 15_000], found[0.0, 15_000])}" in text
+    last = [row for row in read(raw / "cells.csv") if row["step"] == "15000"]
+    assert all(0.13 < float(row["bonus_mean"]) < 0.155 and 0.015 < float(row["bonus_std"]) < 0.03 for row in last)
+    lag = defaultdict(list)
+    for row in read(RAW / "frontier" / "lag.csv"):
+        lag[row["every"], row["gamma"], int(row["step"])].append(int(row["visited"]))
+    for every, gamma, _ in lag:
+        row = [interval(lag[every, gamma, step]) for step in (800, 2000, 4000)]
+        assert f"| {every} | {gamma} | {' | '.join(row)} |" in text
+
+
+def test_joint_adaptation():
+    text, ends, course = page("joint-adaptation"), defaultdict(list), defaultdict(list)
+    for row in read(RAW / "joint-adaptation" / "target.csv"):
+        if row["step"] == "8000":
+            ends[float(row["beta"])].append(float(row["temperature"]))
+            assert float(row["return"]) > -0.01
+    means = [np.mean(ends[start]) for start in sorted(ends)]
+    assert f"| end | {' | '.join(f'{mean:.4f}' for mean in means)} |" in text
+    assert f"factor of {max(means[3:]) / min(means[3:]):.1f} of each other" in text
+    assert sum(mean < min(means[3:]) for mean in means[:3]) == 2
+    for row in read(RAW / "joint-adaptation" / "choose.csv"):
+        key = float(row["entropy_target"]), float(row["beta"])
+        course[(*key, int(row["step"]))].append((float(row["temperature"]), float(row["return"])))
+    for target, start, _ in list(course):
+        betas = [np.mean(course[target, start, step], axis=0)[0] for step in (2000, 4000, 6000, 8000)]
+        final = np.mean(course[target, start, 8000], axis=0)[1]
+        assert f"| {target:g} | {start:g} | {' | '.join(f'{b:.3g}' for b in betas)} | {final:.0f} |" in text
