@@ -165,6 +165,8 @@ def _advise(env: Any) -> str:
         )
     if any(part.__module__.split(".")[0] == "gym" for part in type(env).__mro__):
         return "; it is of the old package gym: wrap it with shimmy.GymV26CompatibilityV0"
+    if callable(getattr(env, "action_space", None)):
+        return "; a functional environment in JAX is named jax:MODULE:FACTORY, and in Python given itself"
     if hasattr(env, "reset") and hasattr(env, "step"):
         return "; derive its class from gymnasium.Env"
     return ""

@@ -19,6 +19,7 @@ from dac.envs.paced_device import PacedEnv
 from dac.tasks import find_task
 from dac.training.device import DeviceLoop
 from tests.common import everything, schedule, tiny
+from tests.docs.blocks import ROOT, blocks
 from tests.envs.functional import Clock, Counting, Drawn, Gymnax, Params
 from tests.envs.test_pace import OWN, PACES, by_hand
 from tests.training.test_device import schedule as training
@@ -210,6 +211,7 @@ def test_bad_names_end_a_command_with_one_line(capsys, tmp_path):
         ("jax:math:pi", "'math:pi' is not a function"),
         ("jax:math:floor", "could not be made: TypeError"),
         ("jax:tests.envs.strange:Plain", "is no functional environment"),
+        ("python:tests.envs.functional:Counting", "a functional environment in JAX is named jax:MODULE:FACTORY"),
     ]:
         assert main(["train", "sac", task, "--out", str(tmp_path / "run")]) == 2
         err = capsys.readouterr().err
@@ -218,3 +220,23 @@ def test_bad_names_end_a_command_with_one_line(capsys, tmp_path):
     assert main(["train", "sac", DRAWN, "--workers", "2"]) == 2
     with pytest.raises(UsageError, match=r"is not a gymnasium.Env; .*functional environment in JAX has reset"):
         dac.SAC(types.SimpleNamespace(reset=len, step=len))
+
+
+@pytest.mark.slow
+def test_the_room_of_the_page_is_learnt():
+    """The page's own code: with every seed DAC goes to the corner and stays, where uniform actions hardly come."""
+    code = next(block.code for block in blocks(ROOT / "docs/jax-environments.md") if "class Room" in block.code)
+    page = {}
+    exec(compile(code, "jax-environments.md", "exec"), page)
+    env = FunctionalEnv(page["Room"]())
+
+    def step(state, key):
+        state, now = env.step(state, jax.random.uniform(key, (2,), float, -1, 1), key)
+        return state, now.reward
+
+    keys = jax.random.split(jax.random.key(0), 10_000)
+    uniform = jax.lax.scan(step, env.reset(keys[0])[0], keys)[1].mean() * env.horizon
+    settings = {"hidden": (64, 64), "batch_size": 64, "learning_rate": 1e-3, "eval_episodes": 10, "eval_every": 4000}
+    trained = dac.Population("dac", page["Room"](), seeds=range(3), **settings).learn(4000)
+    assert uniform < 5
+    assert (trained.metrics["return"][-1] > 80).all()

@@ -1,6 +1,7 @@
 """The published runs on sparse tasks of the control suite and in mazes: every number is that of the raw data."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,20 @@ def test_every_row_has_its_run():
     assert len(rows) >= 6
     page = (RESULTS / "dmc/report.html").read_text()
     assert all(folder.name in page for folder in FOLDERS)
+
+
+def test_the_speeds_of_the_control_suite_are_those_of_the_raw_lines():
+    lines = (RESULTS / "bench/dmc-2-cores.jsonl").read_text().splitlines()
+    ratios = {line["task"]: line["ratio"] for line in map(json.loads, lines)}
+    table = (
+        (RESULTS.parent / "docs/speed.md").read_text().split("steps per core over `dm_control`'s |")[1].split("\n\n")[0]
+    )
+    quoted = {}
+    for row in table.splitlines()[2:]:
+        names, values = (cell.split(", ") for cell in row.strip("| ").split(" | "))
+        quoted |= dict(zip(names, values, strict=True))
+    assert quoted == {task: f"{ratio:.1f}" for task, ratio in ratios.items()}
+    assert [ratio >= 5 for ratio in sorted(ratios.values(), reverse=True)] == 4 * [True] + 10 * [False]
 
 
 def print_rows():
