@@ -98,7 +98,11 @@ def settings_of(algorithm: str, bonus: str = "none") -> dict[str, tuple[Any, dat
 
 SWITCHES: dict[str, tuple[type, str, str]] = {
     "temperature": (WithTemperature, "fixed", "for a beta that adapts: give `temperature=adapt`"),
-    "reward_noise": (WithRewardNoise, "none", "for noise on rewards: give `reward_noise=fresh` or `reward_noise=stored`"),
+    "reward_noise": (
+        WithRewardNoise,
+        "none",
+        "for noise on rewards: give `reward_noise=fresh` or `reward_noise=stored`",
+    ),
 }
 """Settings that switch a part on: the part, the value that leaves it out, and what its own settings are for."""
 

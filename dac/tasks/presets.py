@@ -115,7 +115,11 @@ PAPER: dict[str, Preset] = {
     **{
         name: Preset({}, "the defaults are the paper's")
         for name in (
-            *(f"{kind}{robot}" for kind in ("Sparse", "Delayed") for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")),
+            *(
+                f"{kind}{robot}"
+                for kind in ("Sparse", "Delayed")
+                for robot in ("HalfCheetah", "Hopper", "Walker2d", "Ant")
+            ),
             "HumanoidStandup",
         )
     },

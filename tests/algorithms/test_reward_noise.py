@@ -109,7 +109,8 @@ def test_without_scale_it_is_the_algorithm_itself(kind):
 def test_it_is_off_unless_asked_for_and_stands_outside_of_everything():
     assert not isinstance(make_algorithm("sac", settings=TINY), WithRewardNoise)
     made = make_algorithm("dac", "novelty", {"n_step": 3, "reward_noise": "fresh", **TINY})
-    assert isinstance(made, WithRewardNoise) and isinstance(made.algorithm.algorithm, WithReturns)
+    assert isinstance(made, WithRewardNoise)
+    assert isinstance(made.algorithm.algorithm, WithReturns)
     plain, asked = resolve("sac", "maze"), resolve("sac", "maze", settings={"reward_noise": "stored"})
     assert plain.fingerprint() != asked.fingerprint()
     assert "reward_noise_scale" not in plain.members()[0].hyper

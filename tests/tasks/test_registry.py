@@ -116,8 +116,10 @@ def test_defaults_of_the_control_suite():
 def test_the_papers_settings_are_one_preset_away():
     """In the maze that is the clip; on the robots the defaults are the paper's already."""
     asked, plain = (resolve("dac", "maze", settings=given) for given in ({"preset": "paper"}, {}))
-    assert asked.hyper["clip"] == 1.0 and plain.hyper["clip"] == math.inf
-    assert {n: v for n, v in asked.hyper.items() if n != "clip"} == {n: v for n, v in plain.hyper.items() if n != "clip"}
+    assert (asked.hyper["clip"], plain.hyper["clip"]) == (1.0, math.inf)
+    assert {n: v for n, v in asked.hyper.items() if n != "clip"} == {
+        n: v for n, v in plain.hyper.items() if n != "clip"
+    }
     assert asked.fingerprint() == resolve("dac", "maze", settings={"clip": 1.0}).fingerprint() != plain.fingerprint()
     assert resolve("dac", "maze", settings={"preset": "paper", "clip": 2.0}).hyper["clip"] == 2.0
     for task in PAPER:
@@ -127,7 +129,7 @@ def test_the_papers_settings_are_one_preset_away():
             assert with_steps(config, 50_000).training.preset == "paper"
     with pytest.raises(UsageError, match="is for dac, sac, sac-div, rnd, maxent-state, not for td3"):
         resolve("td3", "maze", settings={"preset": "paper"})
-    with pytest.raises(UsageError, match="is for the paper's tasks .* not for HalfCheetah"):
+    with pytest.raises(UsageError, match=r"is for the paper's tasks .* not for HalfCheetah"):
         resolve("dac", "HalfCheetah", settings={"preset": "paper"})
     with pytest.raises(UsageError, match="preset must be one of task, paper, not 'ours'"):
         resolve("dac", "maze", settings={"preset": "ours"})
