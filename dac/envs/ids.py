@@ -55,7 +55,7 @@ def register() -> None:
 def _entries() -> dict[str, dict[str, Any]]:
     """Return every id of the package, with the arguments of `gymnasium.register`."""
     from dac.envs.dmc.names import ENTRIES
-    from dac.envs.mujoco import VARIANTS
+    from dac.envs.variants import VARIANTS
 
     maze = {
         "entry_point": "dac.envs.maze_gym:FourRoomMazeEnv",
@@ -80,7 +80,8 @@ def _mujoco_entry(name: str) -> dict[str, Any]:
     """Return what Gymnasium's registry has to know of a MuJoCo task."""
     from gymnasium.envs.registration import WrapperSpec
 
-    from dac.envs.mujoco import HORIZON, VARIANTS, Delayed, Sparse
+    from dac.envs.mujoco import HORIZON
+    from dac.envs.variants import VARIANTS, Delayed, Sparse
 
     home, reward = "dac.envs.registration", VARIANTS[name].reward
     entry: dict[str, Any] = {

@@ -16,7 +16,7 @@ observation. The reward of a step is 1 within 0.45 of the goal and otherwise 0, 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,22 +24,19 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.batch import AbstractBatchEnvs, World, measure_forces, quiet_compiler
 from dac.envs.bounds import ActionBounds
 from dac.envs.checked import find_horizon
 from dac.envs.gymnasium import find_environment
 from dac.envs.host import (
-    AbstractHostEnvs,
     HostStep,
     check_actions,
     check_count,
-    check_state,
-    pack_generators,
     seed_generators,
-    unpack_generators,
     usable_cores,
 )
-from dac.envs.mujoco import Ant, World, measure_forces, quiet_compiler
 from dac.envs.robotics import is_maze_robot
+from dac.envs.robots import Ant
 
 NEAR = 0.45
 """Distance from the goal within which the package calls it reached, in both mazes."""
@@ -84,7 +81,7 @@ class MazeAnt(AbstractMazeRobot):
         return Ant().observe(world)
 
 
-class MazeRobots(AbstractHostEnvs):
+class MazeRobots(AbstractBatchEnvs):
     """Many simulations of one robot in one maze on a pool of threads.
 
     The visit grid is over the maze's map, `PARTS` cells to a block, indexed [x, y] from its lower left corner.
@@ -168,10 +165,6 @@ class MazeRobots(AbstractHostEnvs):
             self._begin(over)
         return HostStep(next_obs, reward.astype(np.float32), terminated, truncated, self._obs.copy())
 
-    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
-        self._begin(rows)
-        return self._obs[rows]
-
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         width, height = self._sides
         x, y = np.floor((self._visited + self._corner) / self._cell).astype(np.int64).T
@@ -180,37 +173,13 @@ class MazeRobots(AbstractHostEnvs):
     def successes(self) -> Bool[np.ndarray, " env"]:
         return self._reached.copy()
 
-    def state(self) -> dict[str, np.ndarray]:
-        batch = self._open()
-        if not self._generators:
-            raise UsageError("call reset(seeds) before state()")
-        return {"physics": batch.state.copy(), "random": pack_generators(self._generators)} | {
-            name: array.copy() for name, array in self._counters().items()
-        }
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "env obs"]:
-        batch = self._open()
-        random = np.zeros((self.num, 6), np.uint64)
-        check_state(state, {"physics": batch.state, "random": random} | self._counters())
-        batch.state[:] = state["physics"]
-        self._generators = unpack_generators(state["random"])
-        for name, array in self._counters().items():
-            array[:] = state[name]
-        return self._obs.copy()
-
     def close(self) -> None:
         if self._batch is not None:
             self._task.close()
         self._batch = None
         self._world = {}
 
-    def _open(self) -> Any:
-        if self._batch is None:
-            raise UsageError("these environments are closed")
-        return self._batch
-
     def _counters(self) -> dict[str, np.ndarray]:
-        """Return what the future depends on besides the simulations and the generators."""
         return {
             "goals": self._goals,
             "visited": self._visited,

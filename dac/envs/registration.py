@@ -15,8 +15,9 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
+from dac.envs.batch import quiet_compiler
 from dac.envs.ids import ids, register
-from dac.envs.mujoco import find_variant, quiet_compiler
+from dac.envs.variants import find_variant
 from dac.envs.wrappers import DelayedReward, SparseReward
 
 IDS = ids()

@@ -17,9 +17,10 @@ from dac.envs.bounds import ActionBounds
 from dac.envs.dmc.names import ENTRIES, Entry
 from dac.envs.host import AbstractHostEnvs
 from dac.envs.ids import dmc_id
-from dac.envs.mujoco import VARIANTS, Delayed, Sparse, make_mujoco
+from dac.envs.mujoco import make_mujoco
 from dac.envs.pace import Pace
 from dac.envs.robotics import is_maze_robot
+from dac.envs.variants import VARIANTS, Delayed, Sparse
 from dac.tasks.families import ANY, LISTED, family_of
 
 if TYPE_CHECKING:  # without JAX and Gymnasium, so that a list of tasks is quick

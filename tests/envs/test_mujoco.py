@@ -14,22 +14,12 @@ from gymnasium.utils.env_checker import check_env
 
 from dac.core.types import UsageError
 from dac.envs import host
+from dac.envs.batch import quiet_compiler
 from dac.envs.host import HostStep, pack_generators, unpack_generators
-from dac.envs.mujoco import (
-    HORIZON,
-    ROBOTS,
-    VARIANTS,
-    Delayed,
-    Dense,
-    MujocoEnvs,
-    Sparse,
-    find_variant,
-    grid_cells,
-    load_model,
-    make_mujoco,
-    quiet_compiler,
-)
+from dac.envs.mujoco import HORIZON, MujocoEnvs, grid_cells, load_model, make_mujoco
 from dac.envs.registration import IDS, register
+from dac.envs.robots import ROBOTS
+from dac.envs.variants import VARIANTS, Delayed, Dense, Sparse, find_variant
 from tests.common import can_draw
 
 SIZES = {"HalfCheetah": (17, 6), "Hopper": (11, 3), "Walker2d": (17, 6), "Ant": (105, 8), "HumanoidStandup": (348, 17)}

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dac.envs.gymnasium import make_gymnasium
-from dac.envs.mujoco import VARIANTS, make_mujoco
+from dac.envs.mujoco import make_mujoco
+from dac.envs.variants import VARIANTS
 from dac.envs.wrappers import DelayedReward, SparseReward
 
 SWINGS = functools.partial(gym.make, "Pendulum-v1", max_episode_steps=30)

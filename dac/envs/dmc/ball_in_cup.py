@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import AbstractDomain, draw_without_contact
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractDomain):

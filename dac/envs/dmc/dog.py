@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import INF, ZX, ZZ, AbstractDomain, flat, into_frame, length
 from dac.envs.dmc.files import compile_model, find, parse, read, remove, suite_folder
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractDomain):

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from dac.envs.batch import World
 from dac.envs.dmc.files import compile_model, parse
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 XX, XZ, ZX, ZY, ZZ = 0, 2, 6, 7, 8
 """Entries of a flat rotation matrix: XZ is the x component, in the world, of the body's z axis."""

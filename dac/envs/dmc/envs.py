@@ -7,28 +7,23 @@ import difflib
 import importlib
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
+from dac.envs.batch import AbstractBatchEnvs, World
 from dac.envs.bounds import ActionBounds
 from dac.envs.dmc.domain import AbstractDomain, begin_episode
 from dac.envs.dmc.names import ENTRIES, HORIZON
 from dac.envs.host import (
-    AbstractHostEnvs,
     HostStep,
     check_actions,
     check_count,
-    check_state,
-    pack_generators,
     seed_generators,
-    unpack_generators,
     usable_cores,
 )
-from dac.envs.mujoco import World
 
 
 def make_domain(name: str) -> AbstractDomain:
@@ -55,7 +50,7 @@ def _version() -> str:
     return importlib.metadata.version("dm_control")
 
 
-class DmcEnvs(AbstractHostEnvs):
+class DmcEnvs(AbstractBatchEnvs):
     """Simulations of one task, each with an episode and a generator of its own.
 
     After a step positions, velocities and sensors are those of the new state, as dm_control has them (its
@@ -118,46 +113,22 @@ class DmcEnvs(AbstractHostEnvs):
             self._begin(np.flatnonzero(over))
         return HostStep(next_obs, reward, terminated, truncated, self._obs.copy())
 
-    def restart(self, rows: Int64[np.ndarray, " row"]) -> Float32[np.ndarray, "row obs"]:
-        self._begin(rows)
-        return self._obs[rows]
-
     def visited_cells(self) -> Int64[np.ndarray, " env"]:
         return np.full(self.num, -1)
 
-    def state(self) -> dict[str, np.ndarray]:
-        batch = self._open()
-        if not self._generators:
-            raise UsageError("call reset(seeds) before state()")
-        return {"physics": batch.state.copy(), "random": pack_generators(self._generators)} | {
-            name: array.copy() for name, array in self._counters().items()
-        }
-
     def restore(self, state: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "env obs"]:
-        batch = self._open()
-        check_state(state, {"physics": batch.state, "random": np.zeros((self.num, 6), np.uint64)} | self._counters())
-        batch.state[:] = state["physics"]
-        self._generators = unpack_generators(state["random"])
-        self._elapsed[:], self._obs[:] = state["elapsed"], state["obs"]
-        for name, rows in self._drawn.items():
-            rows[:] = state[name]
+        obs = super().restore(state)
         if self._models:
             for model, terrain in zip(self._models, state["hfield_data"], strict=True):
                 model.hfield_data[:] = terrain
-            batch.set_models(self._models)
-        return self._obs.copy()
+            self._open().set_models(self._models)
+        return obs
 
     def close(self) -> None:
         self._batch = None
         self.world, self._drawn, self._models = {}, {}, []
 
-    def _open(self) -> Any:
-        if self._batch is None:
-            raise UsageError("these environments are closed")
-        return self._batch
-
     def _counters(self) -> dict[str, np.ndarray]:
-        """Return what the future depends on besides the simulations and the generators."""
         terrains = {"hfield_data": np.stack([model.hfield_data for model in self._models])} if self._models else {}
         return {"elapsed": self._elapsed, "obs": self._obs} | self._drawn | terrains
 

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from dac.core.errors import UsageError, missing_extra
-from dac.envs.mujoco import quiet_compiler
+from dac.envs.batch import quiet_compiler
 
 _SHARED = ("./common/materials.xml", "./common/skybox.xml", "./common/visual.xml")
 

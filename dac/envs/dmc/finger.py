@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dac.core.errors import UsageError
+from dac.envs.batch import World
 from dac.envs.dmc.domain import AbstractDomain, columns, draw_joints, length, settle
-from dac.envs.mujoco import World
 
 _ATTEMPTS = 1000
 

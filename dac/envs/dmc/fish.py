@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import ZZ, AbstractDomain, columns, into_frame, length, normalised
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 _JOINTS = ("tail1", "tail_twist", "tail2", "finright_roll", "finright_pitch", "finleft_roll", "finleft_pitch")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import (
     INF,
     ZX,
@@ -20,7 +21,6 @@ from dac.envs.dmc.domain import (
     small_control,
 )
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractDomain):

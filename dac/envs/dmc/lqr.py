@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import AbstractDomain
 from dac.envs.dmc.files import compile_model, parse
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractDomain):

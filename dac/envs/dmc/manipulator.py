@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import XX, ZX, AbstractDomain, draw_without_contact, flat, length, settle
 from dac.envs.dmc.files import compile_model, parse, remove
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 ARM = ("arm_root", "arm_shoulder", "arm_elbow", "arm_wrist", "finger", "fingertip", "thumb", "thumbtip")
 _TOUCH = ("palm_touch", "finger_touch", "thumb_touch", "fingertip_touch", "thumbtip_touch")

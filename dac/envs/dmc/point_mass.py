@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import AbstractDomain, draw_joints, length, normalised, small_control
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractDomain):

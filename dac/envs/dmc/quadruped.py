@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from dac.core.errors import UsageError
+from dac.envs.batch import World
 from dac.envs.dmc.domain import INF, ZZ, AbstractDomain, columns, into_frame, length, normalised, settle
 from dac.envs.dmc.files import compile_model, find, parse, remove
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 _ATTEMPTS = 10_000
 _WALLS = ("wall_px", "wall_py", "wall_nx", "wall_ny")

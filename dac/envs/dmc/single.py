@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float32
 
 from dac.core.errors import UsageError
+from dac.envs.batch import World
 from dac.envs.dmc.domain import begin_episode
 from dac.envs.dmc.envs import diverged, make_domain
-from dac.envs.mujoco import World
 from dac.envs.registration import draw_off_screen, has_display
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import INF, draw_without_contact
 from dac.envs.dmc.files import compile_model, parse, remove
 from dac.envs.dmc.manipulator import AbstractArm
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractArm):

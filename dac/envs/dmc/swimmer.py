@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from dac.envs.batch import World
 from dac.envs.dmc.domain import AbstractDomain, draw_joints, flat, into_frame, length
 from dac.envs.dmc.files import compile_model, find, parse
 from dac.envs.dmc.tolerance import tolerance
-from dac.envs.mujoco import World
 
 
 class Domain(AbstractDomain):
