@@ -13,10 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from dac.cli.engine_options import add_engine_options, repeat_engine_options
 from dac.cli.plan_bar import PlanBar, describe
 from dac.cli.reproduce_status import print_status
 from dac.cluster.driver import train
-from dac.cluster.engines import ENGINES, check_engine, make_engine, read_options
+from dac.cluster.engines import check_engine, make_engine, read_options
 from dac.cluster.engines.local import share_machine
 from dac.config.text import parse_seeds
 from dac.core.errors import UsageError
@@ -72,18 +73,7 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
         metavar="N",
         help="train N populations at a time, sharing cores and GPU (default: 1)",
     )
-    command.add_argument("--engine", default="local", choices=list(ENGINES), help="where to train (default: local)")
-    command.add_argument("--address", metavar="X", help="where the cluster of the engine is, if it needs one")
-    command.add_argument(
-        "--memory", type=float, metavar="GIB", help="of the devices that train, where they are not this machine's"
-    )
-    command.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="what the engine needs, such as gpus=0.5; as often as needed (docs/cluster.md)",
-    )
+    add_engine_options(command)
     command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -139,10 +129,7 @@ def _again(options: argparse.Namespace) -> str:
     command += f" --steps {options.steps}" if options.steps is not None else ""
     command += f" --envs {options.envs}" if options.envs is not None else ""
     command += f" --jobs {options.jobs}" if options.jobs != 1 else ""
-    command += f" --engine {shlex.quote(options.engine)}" if options.engine != "local" else ""
-    command += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
-    command += f" --memory {options.memory:g}" if options.memory is not None else ""
-    command += "".join(f" --option {shlex.quote(option)}" for option in options.option)
+    command += repeat_engine_options(options)
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     return command + (" --draw" if options.draw else "")
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dac.cli.engine_options import add_engine_options, repeat_engine_options
 from dac.cli.plan_bar import PlanBar, describe
 from dac.cli.reproduce import choose_fits, print_plan
 from dac.cluster.driver import Follower, Outcome, drive
-from dac.cluster.engines import ENGINES, make_engine, read_options
+from dac.cluster.engines import make_engine, read_options
 from dac.cluster.engines.local import share_machine
 from dac.cluster.study import read_study
 from dac.core.errors import UsageError
@@ -34,20 +35,9 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     )
     command.epilog = "example: dac sweep study.toml --dry-run"
     command.add_argument("file", type=Path, metavar="FILE", help="a study file; docs/studies.md says what it holds")
-    command.add_argument("--engine", default="local", choices=list(ENGINES), help="where to train (default: local)")
-    command.add_argument("--address", metavar="X", help="where the cluster of the engine is, if it needs one")
-    command.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="what the engine needs, such as gpus=0.5; as often as needed (docs/cluster.md)",
-    )
+    add_engine_options(command)
     command.add_argument(
         "--jobs", type=int, metavar="N", help="populations at a time (default: one, or one for each GPU)"
-    )
-    command.add_argument(
-        "--memory", type=float, metavar="GIB", help="of the devices that train, where they are not this machine's"
     )
     command.add_argument("--dry-run", action="store_true", help="print the plan and an estimate of the time only")
     command.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: runs/NAME-OF-THE-FILE)")
@@ -109,9 +99,6 @@ def _report(plan: Plan, outcome: Outcome, store: Path) -> int:
 def _again(options: argparse.Namespace) -> str:
     """The command that goes on where this one ends."""
     command = shlex.join(["dac", "sweep", str(options.file)])
-    command += f" --engine {shlex.quote(options.engine)}" if options.engine != "local" else ""
-    command += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
-    command += "".join(f" --option {shlex.quote(option)}" for option in options.option)
+    command += repeat_engine_options(options)
     command += f" --jobs {options.jobs}" if options.jobs is not None else ""
-    command += f" --memory {options.memory:g}" if options.memory is not None else ""
     return command + (f" --out {shlex.quote(str(options.out))}" if options.out is not None else "")

@@ -5,7 +5,10 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
+import sys
 import time
+import types
 from pathlib import Path
 
 import jax
@@ -136,6 +139,51 @@ def test_results_come_home_from_a_storage_and_another_node_goes_on(tmp_path, mon
     same_as_local(jobs, tmp_path / "here")
 
 
+STUDY = """
+tasks = ["target"]
+algorithms = ["sac"]
+seeds = "0:4"
+members = 2
+
+[settings]
+hidden = [8, 8]
+batch_size = 16
+update_after = 20
+random_steps = 20
+eval_every = 20000
+checkpoint_every = 2000
+steps = 60000
+"""
+
+
+@pytest.mark.slow
+def test_a_study_on_ray_is_interrupted_and_goes_on(tmp_path):
+    """Ctrl-C has every population save; the same command finishes, and no step is made twice."""
+    (tmp_path / "study.toml").write_text(STUDY)
+    command = [sys.executable, "-m", "dac", "sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]
+    with ray_nodes(1, 1) as (nodes, _):
+        command += ["--engine", "ray", "--address", nodes.address, "--option", "cpus=1"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 600
+        while len({path.parent for path in tmp_path.glob("out/runs/*/checkpoint/step-*.json")}) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=300)[1]
+        assert process.returncode == 130, said
+        assert f"continue with: dac sweep {tmp_path}/study.toml --engine ray" in said
+        assert "--option cpus=1" in said
+        runs = sorted((tmp_path / "out/runs").iterdir())
+        saved = [attempts(path)[-1]["to"] for path in runs]
+        assert len(runs) == 2
+        assert subprocess.run(command, timeout=600, check=False).returncode == 0
+    for path, step in zip(runs, saved, strict=True):
+        assert RunDirectory(path).finished
+        steps = [line.get("from", line.get("to")) for line in attempts(path)]
+        assert steps == ([0, 60_000] if step == 60_000 else [0, step, step, 60_000])
+
+
 @pytest.mark.slow
 def test_a_request_that_no_node_holds_and_a_process_that_dies(tmp_path):
     with ray_nodes(1) as (nodes, _):
@@ -159,6 +207,82 @@ def test_a_request_that_no_node_holds_and_a_process_that_dies(tmp_path):
         engine.close()
         assert attempts(made.directory)[-1]["end"].startswith("stopped at step ")
         assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["00"]
+
+
+class Scripted(types.SimpleNamespace):
+    """What the engine asks of Ray, without a cluster: the test says how tasks end."""
+
+    def __init__(self, *cpus):
+        class RayError(Exception):
+            pass
+
+        class TaskCancelledError(RayError):
+            pass
+
+        super().__init__(ends={}, cancelled=[], orders=[], chosen={}, cpus=list(cpus), over=False)
+        self.exceptions = types.SimpleNamespace(RayError=RayError, TaskCancelledError=TaskCancelledError)
+        self.remote = lambda function: types.SimpleNamespace(options=self._options)
+
+    def _options(self, **chosen):
+        self.chosen = chosen
+        return types.SimpleNamespace(remote=self._begin)
+
+    def _begin(self, order, versions):
+        self.orders.append(pickle.loads(order))
+        return len(self.orders) - 1
+
+    def nodes(self):
+        return [{"Alive": count is not None, "Resources": {"CPU": count or 0}} for count in self.cpus]
+
+    def wait(self, references, num_returns, timeout):
+        return [reference for reference in references if reference in self.ends][:num_returns], []
+
+    def get(self, reference):
+        if isinstance(self.ends[reference], Exception):
+            raise self.ends[reference]
+        return self.ends[reference]
+
+    def cancel(self, reference, force):
+        assert not force  # which would leave no time to save
+        self.cancelled.append(reference)
+        self.ends[reference] = self.exceptions.TaskCancelledError()
+
+    def shutdown(self):
+        self.over = True
+
+
+def test_what_becomes_of_tasks(tmp_path, monkeypatch):
+    """One ends, one is on a node that dies, one finds another version; the last is cancelled before it has begun."""
+    ray = Scripted(2, 3, None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(engine_module, "_connect", lambda ray, address: None)
+    engine = RayEngine(cpus=1.5, jobs=4)
+    assert (ray.chosen["num_cpus"], ray.chosen["num_gpus"], ray.chosen["max_retries"]) == (1.5, 0.0, 0)
+    assert engine.room() == 3
+    jobs = several(tmp_path / "runs", 4)
+    for number in range(3):
+        engine.begin(number, jobs[number])
+    assert [order.job for order in ray.orders] == jobs[:3]
+    assert all(Path(order.marker).exists() for order in ray.orders)
+    assert engine.room() == 0
+    assert list(engine.wait(0)) == []
+    ray.ends = {
+        0: Ended(0),
+        1: ray.exceptions.RayError("Task failed because\nthe node died"),
+        2: "the node a has dac 0.1, this machine 0.2: install the same on all nodes",
+    }
+    assert list(engine.wait(0)) == [Ended(0)]
+    assert list(engine.wait(0)) == [Lost(1, "Task failed because the node died")]
+    assert list(engine.wait(0)) == [Failed(2, ray.ends[2])]
+    ray.cpus[1] = None
+    assert engine.room() == 1
+    engine.begin(3, jobs[3])
+    engine.stop()
+    assert ray.cancelled == [3]
+    assert list(engine.wait(0)) == [Ended(3)]
+    engine.close()
+    assert ray.over
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_what_is_wrong_is_one_line(tmp_path):

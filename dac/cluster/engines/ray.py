@@ -217,6 +217,8 @@ def _connect(ray: Any, address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except ImportError as error:  # ray:// is Ray's client, an extra of its own
+        raise UsageError(f"{address} needs the extra client of Ray: pip install 'ray[client]' ({error})") from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"cannot use the Ray cluster at {address}: {_first_line(error)}") from None
 
