@@ -104,13 +104,14 @@ def resume(
     watchers: Sequence[Watcher] = (),
     progress: bool | None = None,
     log: Sequence[str] | None = None,
+    devices: int | None = None,
 ) -> Run:
     """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
 
-    It keeps its loggers, unless others are given by `log`.
+    It keeps its loggers, unless others are given by `log`, and its number of devices, unless another one is given.
     """
     enable_compilation_cache()
-    return Run(continue_run(Path(directory), steps, [_show(progress), *watchers], log).directory)
+    return Run(continue_run(Path(directory), steps, [_show(progress), *watchers], log, devices).directory)
 
 
 def pool(members: Sequence[tuple[Run | Path | str, int]], out: Path | str) -> Run:

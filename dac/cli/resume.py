@@ -24,13 +24,18 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     command.add_argument(
         "--log", metavar="X", help=f"other loggers than before: {', '.join(LOGGERS)}, with commas; none: an empty text"
     )
+    command.add_argument(
+        "--devices", type=whole_number, metavar="N", help="spread the members over N devices; 0 for every GPU there is"
+    )
     command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def run(options: argparse.Namespace) -> int:
     enable_compilation_cache()
     log = None if options.log is None else [name for name in options.log.split(",") if name]
-    finished = continue_run(options.run, options.steps, [Log() if options.quiet else ProgressBar()], log)
+    finished = continue_run(
+        options.run, options.steps, [Log() if options.quiet else ProgressBar()], log, options.devices
+    )
     if not options.quiet:
         print_summary(finished)
     return 0

@@ -44,6 +44,7 @@ def print_summary(run: RunDirectory) -> None:
     print_frozen(run, frozen, "; not in the means")
     rate = summary["agent_steps_per_second"]
     speed = "" if rate is None else f" at {rate:,.0f} agent-steps/s"
+    speed += f" on {count} devices" if (count := summary.get("devices", 1)) > 1 else ""
     print(f"{summary['seconds']:.0f} s{speed}; everything is in {run.directory}")
 
 

@@ -1,7 +1,7 @@
 """What decides a run: the settings (`schema`), one run in full (`run`) and how it is completed (`resolution`)."""
 
+from dac.config.resolution import elsewhere as elsewhere
 from dac.config.resolution import resolve as resolve
-from dac.config.resolution import with_loggers as with_loggers
 from dac.config.resolution import with_steps as with_steps
 from dac.config.run import RunConfig as RunConfig
 from dac.config.schema import Training as Training

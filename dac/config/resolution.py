@@ -132,10 +132,11 @@ def with_steps(config: RunConfig, steps: int) -> RunConfig:
     return resolve(config.algorithm, config.task, config.seeds, given)
 
 
-def with_loggers(config: RunConfig, log: Sequence[str]) -> RunConfig:
-    """Return the same run with other loggers."""
-    names = check("log", log, *fields_of(Training)["log"], sweep=False)
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, log=names))
+def elsewhere(config: RunConfig, log: Sequence[str] | None = None, devices: int | None = None) -> RunConfig:
+    """Return the same run with other loggers, or on another number of devices; what is None stays as it is."""
+    given = {name: value for name, value in (("log", log), ("devices", devices)) if value is not None}
+    changed = {name: check(name, value, *fields_of(Training)[name], sweep=False) for name, value in given.items()}
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changed))
 
 
 def _close(name: Any, accepted: Iterable[str]) -> str:

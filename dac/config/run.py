@@ -23,6 +23,7 @@ UNCOUNTED = {
     "eval_episodes": 1,
     "replay": "auto",
     "workers": 0,
+    "devices": 0,
     "metrics": (),
     "log": (),
     "eval_limit": 10_000,

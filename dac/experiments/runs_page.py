@@ -46,6 +46,7 @@ BOOKKEEPING = {
     "eval_episodes",
     "replay",
     "workers",
+    "devices",
     "metrics",
     "log",
     "combine",

@@ -52,6 +52,8 @@ class Glance:
     """Of the last evaluation, over the members that are not frozen; over all where every one is."""
     rate: float | None = None
     """Agent-steps per second in training."""
+    devices: int = 1
+    """How many devices the members are, or were, spread over."""
     seconds_left: float | None = None
     pid: int | None = None
     host: str | None = None
@@ -79,6 +81,7 @@ class Glance:
             "steps": self.steps,
             "return": self.mean_return,
             "agent_steps_per_second": self.rate,
+            "devices": self.devices,
             "seconds_left": self.seconds_left,
             "heard": self.heard,
             "warnings": list(self.warnings),
@@ -144,7 +147,14 @@ def _look(directory: Path, seen: dict[str, Any]) -> None:
     checkpoint = _last_checkpoint(directory) * int(training.get("envs", 1))
     seen["warnings"] = tuple(map(str, progress.get("warnings", ())))
     if holder is not None and running:
-        seen |= {"state": "running", "detail": _where(holder), "step": max(step, int(progress.get("step", 0)))}
+        devices = int(progress.get("devices", 1))
+        where = _where(holder) + (f", {devices} devices" if devices > 1 else "")
+        seen |= {
+            "state": "running",
+            "detail": where,
+            "devices": devices,
+            "step": max(step, int(progress.get("step", 0))),
+        }
         seen |= {"rate": progress.get("agent_steps_per_second"), "seconds_left": progress.get("seconds_left")}
     elif summary is not None:
         kinds = {
@@ -156,8 +166,11 @@ def _look(directory: Path, seen: dict[str, Any]) -> None:
         for name, kind in kinds.items():
             if not isinstance(summary.get(name, ...), kind):
                 raise UsageError(f"{SUMMARY} is damaged: {name!r} is missing or not what it should be")
+        devices = int(summary.get("devices", 1))
         seen |= {
             "state": "finished",
+            "detail": f"on {devices} devices" if devices > 1 else "",
+            "devices": devices,
             "step": seen["steps"],
             "rate": summary["agent_steps_per_second"],
             "summary": summary,

@@ -133,7 +133,7 @@ def _shared(config: RunConfig) -> dict[str, Any]:
     floats = config.floats()
     static = {name: value for name, value in config.hyper.items() if name not in floats}
     training = dataclasses.asdict(config.training)
-    del training["combine"]
+    del training["combine"], training["devices"]
     return {"algorithm": config.algorithm, "task": config.task, **static, **training}
 
 

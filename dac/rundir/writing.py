@@ -98,6 +98,8 @@ class Result:
     seconds: float
     """Wall-clock time of this process's part."""
     agent_steps_per_second: float | None
+    devices: int = 1
+    """How many devices the members were spread over."""
 
 
 class Recorder:
@@ -278,6 +280,7 @@ class Recorder:
             "members": members,
             "agent_steps_per_second": result.agent_steps_per_second,
             "seconds": self.seconds + result.seconds,
+            "devices": result.devices,
             "warnings": list(self.warnings.values()),
             "versions": versions(),
         }

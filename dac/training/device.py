@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy
@@ -22,6 +23,7 @@ from dac.core.schedule import Schedule
 from dac.core.trees import fill, name_leaves
 from dac.core.types import EnvSpec, PRNGKey, Transition, float_dtype, pack, row_size
 from dac.envs.base import AbstractDeviceEnv, EpisodeState
+from dac.training.devices import everywhere, join, on_each, split, spread
 from dac.training.evaluate import Evaluation, Moment, evaluate_on_device
 from dac.training.health import Health, OnNaN, copy, unless_frozen
 from dac.training.loop import AbstractLoop, lay_out, take_rows
@@ -69,17 +71,22 @@ class DeviceLoop(AbstractLoop):
         *,
         on_nan: OnNaN = "freeze",
         dataset: np.ndarray | None = None,
+        mesh: Mesh | None = None,
     ):
-        """Train on `env`, and on the rows of a dataset, for the schedule's share of every batch, if there is one."""
-        self.env, self.schedule = env, schedule
+        """Train on `env`, and on the rows of a dataset, for the schedule's share of every batch, if there is one.
+
+        With a mesh the members are spread over its devices, and the dataset is on each of them.
+        """
+        self.env, self.schedule, self.mesh = env, schedule, mesh
         self.spec = env.spec
         self.grid, self.walls = env.cells, env.walls
         self.members = list(members)
         self.step = 0
-        self._algorithms = stack_algorithms(algorithm, members)
-        self._keys = stack_keys(members)
-        self._dataset = None if dataset is None else jnp.asarray(dataset, float_dtype())
-        self._carry = _start_members(self._algorithms, self._keys, env, schedule.program)
+        self._algorithms = spread(stack_algorithms(algorithm, members), mesh)
+        self._keys = spread(stack_keys(members), mesh)
+        self._dataset = None if dataset is None else everywhere(jnp.asarray(dataset, float_dtype()), mesh)
+        parts = on_each(mesh, _start_members, *self._constants(), env, schedule.program)
+        self._carry = join(parts, mesh)
         self.health = Health(self.members, on_nan)
         self._good = copy(self._carry.state)
 
@@ -87,27 +94,35 @@ class DeviceLoop(AbstractLoop):
     def states(self) -> PyTree:
         return self._carry.state
 
+    def _constants(self) -> tuple[Any, Any]:
+        """The algorithms and the keys, as programs take them."""
+        return split(self._algorithms, self.mesh), split(self._keys, self.mesh)
+
     def advance(self, until: int) -> None:
-        schedule = self.schedule
+        schedule, mesh = self.schedule, self.mesh
         while self.step < until and not self.stopping:
             if refreshes(self._algorithms, schedule, self.step):
                 stored = jnp.int32(self.stored)
-                self._carry = _refresh(self._algorithms, self._carry, self.health.mask, stored, self.spec)
+                algorithms, carry = self._constants()[0], split(self._carry, mesh)
+                parts = on_each(mesh, _refresh, algorithms, carry, split(self.health.mask, mesh), stored, self.spec)
+                self._carry = join(parts, mesh)
             training = self.step >= schedule.first_update
             end = until if training else min(until, schedule.first_update)
             length = min(schedule.chunk, end - self.step, iterations_to_refresh(self._algorithms, schedule, self.step))
-            self._carry = _run_chunk(
-                self._algorithms,
-                self._keys,
-                self._carry,
-                self.health.mask,
+            parts = on_each(
+                mesh,
+                _run_chunk,
+                *self._constants(),
+                split(self._carry, mesh),
+                split(self.health.mask, mesh),
                 jnp.int32(self.step),
                 self.env,
                 schedule.program,
                 training,
-                length=length,
-                dataset=self._dataset,
+                length,
+                self._dataset,
             )
+            self._carry = join(parts, mesh)
             self.step += length
             self._check_health()
 
@@ -121,8 +136,7 @@ class DeviceLoop(AbstractLoop):
         return take_rows(self._carry.ring, jnp.arange(start, self.stored) % self.schedule.capacity)
 
     def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
-        carry = fill(self._without_ring(), arrays, "the checkpoint")
-        self._carry = carry
+        self._carry = spread(fill(self._without_ring(), arrays, "the checkpoint"), self.mesh)
         self._fill_ring(rows)
         self.step = step
         self._good = copy(self._carry.state)
@@ -130,7 +144,7 @@ class DeviceLoop(AbstractLoop):
     def _fill_ring(self, rows: Iterable[tuple[int, np.ndarray]]) -> None:
         ring = np.zeros((len(self.members), self.capacity, row_size(self.spec)), float_dtype())
         lay_out(ring, rows)
-        self._carry = dataclasses.replace(self._carry, ring=jnp.asarray(ring))
+        self._carry = dataclasses.replace(self._carry, ring=jnp.asarray(spread(ring, self.mesh)))
 
     @property
     def restores_exactly(self) -> bool:
@@ -144,22 +158,23 @@ class DeviceLoop(AbstractLoop):
 
     def measure(self) -> dict[str, np.ndarray]:
         # the ring holds what was inserted: everything but the pending transition
-        stored = jnp.int32(self.stored)
-        carry = self._carry
-        assert carry.ring is not None
-        values = measure_members(
-            self._algorithms,
-            carry.state,
-            carry.ring,
-            self._keys,
+        algorithms, keys = self._constants()
+        carry, mesh = self._carry, self.mesh
+        parts = on_each(
+            mesh,
+            measure_members,
+            algorithms,
+            split(carry.state, mesh),
+            split(carry.ring, mesh),
+            keys,
             jnp.int32(self.step),
-            stored,
+            jnp.int32(self.stored),
             self.spec,
             self.schedule.envs,
             self.schedule.offline_share,
             self._dataset,
         )
-        return {name: np.asarray(value) for name, value in values.items()}
+        return {name: np.asarray(value) for name, value in join(parts, mesh).items()}
 
     def visited(self) -> np.ndarray | None:
         visits = self.visits()
@@ -273,10 +288,11 @@ _run_any_length = jax.jit(_chunk, static_argnums=(5, 6, 7), donate_argnums=2)
 _run_fixed_length = jax.jit(_chunk, static_argnums=(5, 6, 7, 8), donate_argnums=2)
 
 
-def _run_chunk(*arguments: Any, length: int, dataset: Array | None) -> Carry:
+def _run_chunk(*arguments: Any) -> Carry:
+    *others, length, dataset = arguments
     if jax.default_backend() == "cpu":
-        return _run_any_length(*arguments, jnp.int32(length), dataset)
-    return _run_fixed_length(*arguments, length, dataset)
+        return _run_any_length(*others, jnp.int32(length), dataset)
+    return _run_fixed_length(*others, length, dataset)
 
 
 @functools.partial(jax.jit, static_argnums=4, donate_argnums=1)

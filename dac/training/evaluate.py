@@ -15,6 +15,7 @@ from dac.core.networks import AbstractPolicy
 from dac.core.population import each_member
 from dac.core.types import PRNGKey, Scalar
 from dac.envs.base import AbstractDeviceEnv
+from dac.training.devices import download, mesh_of, on_each, results, split, spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +42,11 @@ def evaluate_on_device(
     env: AbstractDeviceEnv, moment: Moment, keys: Key[Array, " member"], episodes: int
 ) -> Evaluation:
     """One compiled program for all members and episodes."""
-    returns, lengths = _episodes(moment.policies, keys, jnp.int32(moment.step), env, episodes)
-    return Evaluation(np.asarray(returns), np.asarray(lengths))
+    mesh = mesh_of(moment.policies)
+    policies, keys = split(moment.policies, mesh), split(spread(keys, mesh), mesh)
+    found = on_each(mesh, _episodes, policies, keys, np.int32(moment.step), env, episodes)
+    returns, lengths = results(mesh, found)
+    return Evaluation(download(returns), download(lengths))
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm, AbstractOffPolicy, AbstractOnPolicy
@@ -26,6 +27,7 @@ from dac.core.trees import fill, name_leaves
 from dac.core.types import PRNGKey, float_dtype, row_size
 from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep
 from dac.training import host_programs as programs
+from dac.training.devices import Parts, download, empty, everywhere, join, mesh_of, on_each, results, split, spread
 from dac.training.evaluate import Evaluation, Moment
 from dac.training.health import Health, OnNaN, copy
 from dac.training.loop import AbstractLoop, lay_out, take_rows
@@ -42,9 +44,9 @@ EVALUATIONS_AT_ONCE = 8
 class HostLoop(AbstractLoop):
     """Trains a population on environments that live on the host."""
 
-    _clock: Array
+    _clock: Any
     _noise: Any
-    _positions: Array
+    _positions: Any
     """Which rows the next update draws from a replay buffer in host memory."""
 
     def __init__(
@@ -60,13 +62,14 @@ class HostLoop(AbstractLoop):
         launch_aside: bool | None = None,
         eval_limit: int = 10_000,
         dataset: np.ndarray | None = None,
+        mesh: Mesh | None = None,
     ):
         """Train on `envs`, or on new environments where none are given; those of evaluations are made when needed.
 
         The rows of a dataset, if there is one, are kept where the replay buffer is; the schedule's share of every batch
-        comes from them.
+        comes from them. With a mesh the members are spread over its devices, and a dataset on the device is on each.
         """
-        self.members, self.schedule = list(members), schedule
+        self.members, self.schedule, self.mesh = list(members), schedule, mesh
         self.step = 0
         self.envs = make_envs(len(members) * schedule.envs) if envs is None else envs
         self.spec, self.notes = self.envs.spec, self.envs.notes
@@ -74,14 +77,12 @@ class HostLoop(AbstractLoop):
         self._eval_limit = eval_limit
         self.cut_at = eval_limit if self.envs.horizon > eval_limit else None
         self._evaluation_envs = _Kept(make_envs)
-        self._algorithms = stack_algorithms(algorithm, members)
-        self._keys = stack_keys(members)
+        self._algorithms = spread(stack_algorithms(algorithm, members), mesh)
+        self._keys = spread(stack_keys(members), mesh)
         self._on_policy = isinstance(algorithm, AbstractOnPolicy)
         self._watches = isinstance(algorithm, AbstractOffPolicy) and algorithm.watches
-        states = programs.init((self._algorithms, self._keys), self.spec)
-        self._layout, self._context, self._state = programs.layout_of(
-            self._algorithms, self._keys, states, self.spec, schedule
-        )
+        states = join(on_each(mesh, programs.init, split((self._algorithms, self._keys), mesh), self.spec), mesh)
+        self._lay_out(states)
         self.evaluations_at_once = 1 if jax.default_backend() == "cpu" else EVALUATIONS_AT_ONCE
         self.host_replay, self._dataset_rows = host_replay, dataset
         self._place_dataset()
@@ -95,10 +96,17 @@ class HostLoop(AbstractLoop):
         self.launches_aside = jax.default_backend() != "cpu" if launch_aside is None else launch_aside
         self._launcher = ThreadPoolExecutor(1, "dac-launch") if self.launches_aside else None
 
+    def _lay_out(self, states: PyTree) -> None:
+        """Flatten what the programs take; of several devices each has its part."""
+        self._layout, context, state = programs.layout_of(
+            self._algorithms, self._keys, states, self.spec, self.schedule
+        )
+        self._context, self._state = split(context, self.mesh), split(state, self.mesh)
+
     def _place_dataset(self) -> None:
         """Put the rows of the dataset, if there is one, where the replay buffer is."""
         rows = None if self._dataset_rows is None else np.asarray(self._dataset_rows, float_dtype())
-        self._dataset = None if rows is None or self.host_replay else jnp.asarray(rows)
+        self._dataset = None if rows is None or self.host_replay else everywhere(jnp.asarray(rows), self.mesh)
         self._host_dataset = rows if self.host_replay else None
         self._dataset_size = None if self._host_dataset is None else np.int32(len(self._host_dataset))
 
@@ -107,7 +115,7 @@ class HostLoop(AbstractLoop):
         count, row, dtype = len(self.members), row_size(self.spec), float_dtype()
         shape = (count, self.schedule.capacity, row)
         self._host_ring = np.zeros(shape, dtype) if self.host_replay else None
-        self._ring = None if self.host_replay else jnp.zeros(shape, dtype)
+        self._ring = None if self.host_replay else empty(shape, dtype, self.mesh)
         self._set_clock(0)
         self._packed = np.zeros((count, self.schedule.envs, row + self.spec.obs_size), dtype)
         self._obs = self._reset(0)
@@ -117,7 +125,7 @@ class HostLoop(AbstractLoop):
 
     @property
     def states(self) -> PyTree:
-        return self._layout.states(self._state)
+        return self._layout.states(join(self._state, self.mesh))
 
     def advance(self, until: int) -> None:
         while self.step < until and not self.stopping:
@@ -131,14 +139,16 @@ class HostLoop(AbstractLoop):
             self._refresh()
         packed, noise = self._packed, self._noise  # the update already draws the noise of the next step
         if self._on_policy:
-            packed = jax.device_put(packed)
+            packed = self._upload(packed)
             self._update(packed)
         # the program hands back what it was given, so that one upload serves the update too
-        actions, packed = programs.act(self._layout, self._context, self._state, packed, noise)
+        mesh, parts = self.mesh, split(packed, self.mesh)
+        both = on_each(mesh, programs.act, self._layout, self._context, self._state, parts, noise)
+        actions, packed = results(mesh, both)
         # after the actions, whose program reads the state that the update gives away
         launched = _nothing if self._on_policy else self._launch(packed)
         try:
-            down = np.asarray(actions)
+            down = download(actions)
             if not np.isfinite(down).all():  # a policy broke, or a frozen member sees what is not finite
                 launched()
                 self._check_health()
@@ -169,41 +179,50 @@ class HostLoop(AbstractLoop):
 
     def learn_only(self, iterations: int) -> None:
         """Make the updates of some iterations without an environment step, to measure what the device can do."""
-        packed = jax.device_put(self._packed)
+        packed = self._upload(self._packed)
         for _ in range(iterations):
             self._update(packed)
 
-    def _launch(self, packed: Array) -> Callable[[], object]:
+    def _upload(self, array: np.ndarray) -> Any:
+        """Put an array with a leading member axis onto the device, or onto each device its part."""
+        if self.mesh is None:
+            return jax.device_put(array)
+        parts = zip(split(array, self.mesh), self.mesh.devices.flat, strict=True)
+        return Parts(jax.device_put(part, device) for part, device in parts)
+
+    def _launch(self, packed: Any) -> Callable[[], object]:
         """Dispatch the update, not to be awaited; the function that is returned waits until it is dispatched."""
         if self._launcher is None:
             self._update(packed)
             return _nothing
         return self._launcher.submit(self._update, packed).result
 
-    def _update(self, packed: Array | np.ndarray) -> None:
+    def _update(self, packed: Any) -> None:
         """Put the last transition into the replay buffer and learn, on the device, while the environments step."""
-        learning = self.schedule.learns(self.step)
+        learning, mesh, frozen = self.schedule.learns(self.step), self.mesh, split(self.health.mask, self.mesh)
         if self._watches:
-            self._state = programs.watch(
-                self._layout, self._context, self._state, packed, self._clock, self.health.mask
+            self._state = on_each(
+                mesh, programs.watch, self._layout, self._context, self._state, packed, self._clock, frozen
             )
         if self._host_ring is not None:
             self._learn_from_host(learning)
         elif learning:
-            self._state, self._ring, self._clock, self._noise = programs.learn(
+            found = on_each(
+                mesh,
+                programs.learn,
                 self._layout,
                 self._context,
                 self._state,
                 self._ring,
                 packed,
                 self._clock,
-                self.health.mask,
+                frozen,
                 self._dataset,
             )
+            self._state, self._ring, self._clock, self._noise = results(mesh, found)
         else:
-            self._ring, self._clock, self._noise = programs.remember(
-                self._layout, self._context, self._ring, packed, self._clock
-            )
+            found = on_each(mesh, programs.remember, self._layout, self._context, self._ring, packed, self._clock)
+            self._ring, self._clock, self._noise = results(mesh, found)
 
     def _learn_from_host(self, learning: bool) -> None:
         """Learn from a replay buffer in host memory: draw the rows that the device would draw, and send them up."""
@@ -212,20 +231,18 @@ class HostLoop(AbstractLoop):
         if self.step > 0:
             start = (self.step - 1) * envs % self.schedule.capacity
             ring[:, start : start + envs] = self._packed[..., : row_size(self.spec)]
-        positions, clock = self._positions, self._clock
+        positions, clock, mesh = self._positions, self._clock, self.mesh
         rows = self._rows(positions) if learning else None
         # before the update, so that what the next step draws is here by then
-        self._clock, self._noise, self._positions = programs.tick_and_draw(
-            self._layout, self._context, clock, self._dataset_size
-        )
+        found = on_each(mesh, programs.tick_and_draw, self._layout, self._context, clock, self._dataset_size)
+        self._clock, self._noise, self._positions = results(mesh, found)
         if rows is not None:
-            self._state = programs.learn_from_rows(
-                self._layout, self._context, self._state, rows, positions, clock, self.health.mask
-            )
+            given = split(rows, mesh), positions, clock, split(self.health.mask, mesh)
+            self._state = on_each(mesh, programs.learn_from_rows, self._layout, self._context, self._state, *given)
 
-    def _rows(self, positions: Array) -> np.ndarray:
+    def _rows(self, positions: Any) -> np.ndarray:
         """Rows of the ring in host memory, or of the dataset behind it, by member and position."""
-        ring, dataset, drawn = self._host_ring, self._host_dataset, np.asarray(positions)
+        ring, dataset, drawn = self._host_ring, self._host_dataset, download(positions)
         assert ring is not None
         if dataset is None:
             return np.stack([mine[at] for mine, at in zip(ring, drawn, strict=True)])
@@ -236,21 +253,19 @@ class HostLoop(AbstractLoop):
 
     def _set_clock(self, step: int) -> None:
         """Put the counter on the device, with what is drawn before an observation is known."""
-        self._clock, self._noise = programs.start(self._layout, self._context, np.int32(step))
+        mesh, before = self.mesh, (self._layout, self._context)
+        self._clock, self._noise = results(mesh, on_each(mesh, programs.start, *before, np.int32(step)))
         if self._host_ring is not None:
-            self._positions = programs.learning_positions(self._layout, self._context, self._clock, self._dataset_size)
+            self._positions = on_each(mesh, programs.learning_positions, *before, self._clock, self._dataset_size)
 
     def _refresh(self) -> None:
-        stored = np.int32(self.stored)
+        stored, mesh, frozen = np.int32(self.stored), self.mesh, split(self.health.mask, self.mesh)
+        before = self._layout, self._context
         if self._host_ring is None:
-            self._state = programs.refresh(
-                self._layout, self._context, self._state, self._ring, stored, self.health.mask
-            )
+            self._state = on_each(mesh, programs.refresh, *before, self._state, self._ring, stored, frozen)
         else:
-            rows = self._rows(programs.window_positions(self._layout, self._context, stored))
-            self._state = programs.refresh_from_rows(
-                self._layout, self._context, self._state, rows, stored, self.health.mask
-            )
+            rows = split(self._rows(on_each(mesh, programs.window_positions, *before, stored)), mesh)
+            self._state = on_each(mesh, programs.refresh_from_rows, *before, self._state, rows, stored, frozen)
 
     def _pack(self, actions: np.ndarray, now: HostStep) -> None:
         n, a = self.spec.obs_size, self.spec.action_size
@@ -288,20 +303,18 @@ class HostLoop(AbstractLoop):
         ring = np.zeros((len(self.members), self.capacity, row_size(self.spec)), float_dtype())
         lay_out(ring, rows)
         self._host_ring = ring if self.host_replay else None
-        self._ring = None if self.host_replay else jnp.asarray(ring)
+        self._ring = None if self.host_replay else jnp.asarray(ring) if self.mesh is None else self._upload(ring)
 
     def extend(
         self, algorithm: AbstractAlgorithm, members: Sequence[Member], schedule: Schedule, *, host_replay: bool = False
     ) -> None:
         super().extend(algorithm, members, schedule, host_replay=host_replay)
         self._place_dataset()
-        self._layout, self._context, self._state = programs.layout_of(
-            self._algorithms, self._keys, self.states, self.spec, schedule
-        )
+        self._lay_out(self.states)
         self._set_clock(self.step)
 
     def replace_states(self, states: PyTree) -> None:
-        self._state = tuple(jax.tree.leaves(states))
+        self._state = split(tuple(jax.tree.leaves(states)), self.mesh)
 
     def snapshot(self) -> dict[str, Array | np.ndarray]:
         tree = self._saved()
@@ -321,7 +334,7 @@ class HostLoop(AbstractLoop):
         if self._host_ring is not None:
             return self._host_ring[:, positions]
         assert self._ring is not None
-        return take_rows(self._ring, jnp.asarray(positions))
+        return join(on_each(self.mesh, take_rows, self._ring, positions), self.mesh)
 
     def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
         saved = fill(self._saved(), arrays, "the checkpoint")
@@ -337,8 +350,9 @@ class HostLoop(AbstractLoop):
             self._packed[..., row_size(self.spec) :] = self._obs
         if self._visits is not None:
             self._visits.restore(saved["visits"])
-        self.replace_states(saved["state"])
-        self._good = copy(saved["state"])
+        states = spread(saved["state"], self.mesh)
+        self.replace_states(states)
+        self._good = copy(states)
         self._set_clock(step)
 
     @property
@@ -364,14 +378,16 @@ class HostLoop(AbstractLoop):
             raise
 
     def measure(self) -> dict[str, np.ndarray]:
-        step, stored = np.int32(self.step), np.int32(self.stored)
+        step, stored, mesh = np.int32(self.step), np.int32(self.stored), self.mesh
         if self._host_ring is None:
             envs, share = self.schedule.envs, self.schedule.offline_share
-            values = measure_members(
-                self._algorithms,
-                self.states,
+            values = on_each(
+                mesh,
+                measure_members,
+                split(self._algorithms, mesh),
+                split(self.states, mesh),
                 self._ring,
-                self._keys,
+                split(self._keys, mesh),
                 step,
                 stored,
                 self.spec,
@@ -380,10 +396,11 @@ class HostLoop(AbstractLoop):
                 self._dataset,
             )
         else:
-            positions = programs.measuring_positions(self._layout, self._context, step, stored, self._dataset_size)
-            rows = self._rows(positions)
-            values = programs.measure_from_rows(self._layout, self._context, self._state, rows, positions, step, stored)
-        return {name: np.asarray(value) for name, value in values.items()}
+            before, size = (self._layout, self._context), self._dataset_size
+            positions = on_each(mesh, programs.measuring_positions, *before, step, stored, size)
+            given = split(self._rows(positions), mesh), positions, step, stored
+            values = on_each(mesh, programs.measure_from_rows, *before, self._state, *given)
+        return {name: np.asarray(value) for name, value in join(values, mesh).items()}
 
     def visited(self) -> np.ndarray | None:
         return None if self._visits is None else self._visits.visited.copy()
@@ -460,14 +477,17 @@ def _evaluate(
     obs = envs.reset([env_seed(m.seed, EVALUATE, s, e) for s in steps for m in members for e in range(episodes)])
     total, length = np.zeros(envs.num), np.zeros(envs.num, np.int64)
     alive, done, said = np.ones(envs.num, bool), np.zeros(envs.num, bool), False
-    policies = _concatenate([moment.policies for moment in moments])
+    mesh = mesh_of(moments[0].policies)
+    policies = split(_concatenate([moment.policies for moment in moments]), mesh)
     keys = _concatenate([_evaluation_keys(stack_keys(members), np.int32(step)) for step in steps])
+    keys = split(spread(keys, mesh), mesh)
     for t in range(min(envs.horizon, limit)):
         if not alive.any():
             break
         # what is not finite shows in the return; the other members' episodes go on
-        shaped = jnp.asarray(np.nan_to_num(obs).reshape(*shape, -1), float_dtype())
-        actions = np.asarray(_act_greedily(policies, shaped, keys, np.int32(t))).reshape(envs.num, -1)
+        shaped = np.nan_to_num(obs).reshape(*shape, -1).astype(float_dtype())
+        found = on_each(mesh, _act_greedily, policies, split(shaped, mesh), keys, np.int32(t))
+        actions = download(found).reshape(envs.num, -1)
         now = envs.step(np.nan_to_num(actions.astype(np.float32)))
         if not np.isfinite(now.next_obs).all():
             total[~np.isfinite(now.next_obs).all(axis=1) & alive] = np.nan

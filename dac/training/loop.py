@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dac.algorithms.base import AbstractAlgorithm
 from dac.core.population import Member, stack_algorithms
 from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec
+from dac.training.devices import join, on_each, split, spread
 from dac.training.evaluate import Evaluation, Moment
 from dac.training.health import Health, copy, find_broken, keep
 from dac.training.step import metric_names, policies_of
@@ -30,6 +32,8 @@ class AbstractLoop(abc.ABC):
     """Stacked over members, as all that follows."""
     _keys: Key[Array, " member"]
     health: Health
+    mesh: Mesh | None = None
+    """The devices over which the members are spread, or None where one device has them all."""
     notes: Sequence[str] = ()
     """What a person should know of the environments."""
     cut_at: int | None = None
@@ -121,7 +125,7 @@ class AbstractLoop(abc.ABC):
             rows = start, np.asarray(self.latest_rows(start))
         self.schedule, self.members, self.host_replay = schedule, list(members), host_replay
         self.health.members = self.members
-        self._algorithms = stack_algorithms(algorithm, members)
+        self._algorithms = spread(stack_algorithms(algorithm, members), self.mesh)
         if rows is not None:
             self._fill_ring([rows])
 
@@ -152,7 +156,9 @@ class AbstractLoop(abc.ABC):
 
     def policies(self) -> PyTree:
         """The policies, stacked over members."""
-        return policies_of(self._algorithms, self.states)
+        mesh = self.mesh
+        parts = on_each(mesh, policies_of, split(self._algorithms, mesh), split(self.states, mesh))
+        return join(parts, mesh)
 
     def copy_policies(self) -> PyTree:
         """Copy the policies, which then survive the next update."""

@@ -32,11 +32,16 @@ def place_replay(
     *,
     on_host: bool,
     offline: OfflineData | None = None,
+    devices: int = 1,
 ) -> Place:
-    """`device` or `host`, or an error with the figures if it fits in neither; an offline dataset goes to the same."""
-    need = replay_bytes(members, schedule, spec) + (0 if offline is None else offline.rows.nbytes)
-    device, host = device_bytes(), host_bytes()
-    if wanted != "host" and (device is None or need <= SHARE * device):
+    """`device` or `host`, or an error with the figures if it fits in neither; an offline dataset goes to the same.
+
+    Of several devices each has the replay buffers of its own members, and the whole dataset.
+    """
+    dataset = 0 if offline is None else offline.rows.nbytes
+    need = replay_bytes(members, schedule, spec) + dataset
+    device, host = device_bytes(devices), host_bytes()
+    if wanted != "host" and (device is None or need + (devices - 1) * dataset <= SHARE * device):
         return "device"
     if wanted != "device" and on_host and (host is None or need <= SHARE * host):
         return "host"
@@ -48,13 +53,15 @@ def place_replay(
     )
 
 
-def device_bytes() -> int | None:
-    """Free memory of the device that computes; on a CPU that is the host's."""
-    device = jax.local_devices()[0]
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    return host_bytes() if device.platform == "cpu" else None
+def device_bytes(count: int = 1) -> int | None:
+    """Free memory of the devices that compute, as if each had as much as the fullest; on a CPU that is the host's."""
+    devices = jax.local_devices()[:count]
+    if devices[0].platform == "cpu":  # also where XLA divides it into several
+        return host_bytes()
+    found = [device.memory_stats() for device in devices]
+    if not all(stats and "bytes_limit" in stats for stats in found):
+        return None
+    return count * min(stats["bytes_limit"] - stats.get("bytes_in_use", 0) for stats in found)
 
 
 def host_bytes() -> int | None:

@@ -9,6 +9,7 @@ from dac.config import RunConfig
 from dac.core.schedule import Schedule
 from dac.core.types import EnvSpec
 from dac.training.device import DeviceLoop
+from dac.training.devices import choose_devices, count_devices
 from dac.training.host import HostLoop
 from dac.training.loop import AbstractLoop
 from dac.training.memory import Place, describe_replay, place_replay
@@ -39,7 +40,11 @@ def place_of(
     # a rollout is small and read as a whole: what learns on-policy has it on the device
     on_host = task.host is not None and not schedule.rollout
     wanted = "auto" if schedule.rollout else config.training.replay
-    return place_replay(wanted, len(config.members()), schedule, spec or task.spec(), on_host=on_host, offline=offline)
+    members = len(config.members())
+    devices = count_devices(choose_devices(config.training.devices, members)[0])
+    return place_replay(
+        wanted, members, schedule, spec or task.spec(), on_host=on_host, offline=offline, devices=devices
+    )
 
 
 def make_loop(config: RunConfig, offline: OfflineData | None = None) -> tuple[AbstractLoop, str]:
@@ -48,11 +53,12 @@ def make_loop(config: RunConfig, offline: OfflineData | None = None) -> tuple[Ab
     algorithm, on_nan = config.make_algorithm(), config.training.on_nan
     assert (offline is None) == (schedule.offline_share == 0), "a run with init_replay needs `read_dataset`"
     dataset = None if offline is None else offline.rows
+    mesh, _ = choose_devices(config.training.devices, len(members))
     if task.device is not None:
         env = task.device()
         place = place_of(config, env.spec, offline)
         memory = describe_replay(place, len(members), schedule, env.spec)
-        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan, dataset=dataset), memory
+        return DeviceLoop(algorithm, env, members, schedule, on_nan=on_nan, dataset=dataset, mesh=mesh), memory
     make_envs = functools.partial(task.make_envs, workers=config.training.workers)
     envs = make_envs(len(members) * schedule.envs)
     try:
@@ -68,6 +74,7 @@ def make_loop(config: RunConfig, offline: OfflineData | None = None) -> tuple[Ab
             host_replay=place == "host",
             on_nan=on_nan,
             eval_limit=config.training.eval_limit,
+            mesh=mesh,
         )
     except BaseException:
         envs.close()

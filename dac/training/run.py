@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from dac.config import RunConfig, with_loggers, with_steps
+from dac.config import RunConfig, elsewhere, with_steps
 from dac.core.types import UsageError
 from dac.rundir.reading import RunDirectory
 from dac.training.loggers import make_loggers
@@ -15,16 +15,20 @@ from dac.training.watchers import AbstractWatcher, Watcher, as_watcher
 
 
 def continue_run(
-    directory: Path, steps: int | None, watchers: Sequence[Watcher], log: Sequence[str] | None = None
+    directory: Path,
+    steps: int | None,
+    watchers: Sequence[Watcher],
+    log: Sequence[str] | None = None,
+    devices: int | None = None,
 ) -> RunDirectory:
     """Continue a run where its last checkpoint left it, to `steps` environment steps per member if given.
 
-    These may be fewer than were asked for at first, but not fewer than the run has. The run keeps its loggers, unless
-    others are given.
+    These may be fewer than were asked for at first, but not fewer than the run has. The run keeps its loggers and
+    its number of devices, unless others are given.
     """
     found = RunDirectory(directory)
     before, last = found.config.training.steps, found.last_checkpoint()
-    config = found.config if log is None else with_loggers(found.config, log)
+    config = elsewhere(found.config, log, devices)
     config = config if steps is None else with_steps(config, steps)
     if found.finished and config.training.steps <= before:
         raise UsageError(f"{directory} is finished, at {before} steps; give more with `steps=`")

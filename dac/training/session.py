@@ -23,6 +23,7 @@ from dac.rundir.names import CONFIG, METRICS, PROGRESS
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resume_command, take_next_free
 from dac.training.advice import describe_cut, describe_disk, describe_slow_envs
+from dac.training.devices import choose_devices, count_devices
 from dac.training.health import find_warnings
 from dac.training.memory import describe_replay, keep_freed_memory
 from dac.training.pending import PendingEvaluations, blank
@@ -82,6 +83,7 @@ class Session:
         self.started = time.perf_counter()
         keep_freed_memory()
         config, self.offline = read_dataset(config)
+        _, self.devices = choose_devices(config.training.devices, len(config.members()))
         config, self.precision = settle_precision(config)
         self.config, self.saves = config, saves
         self.loop, self.memory = make_loop(config, self.offline)
@@ -122,10 +124,10 @@ class Session:
                 raise UsageError(f"{directory} exists already; give another `out=`, or remove it first")
             self.watchers = Watchers([MetricsFile(self.recorder), ProgressFile(directory), *watchers])
             self.loop.stopping, self.stop_reason, self.pending.failing = False, None, False
-            start = Start(self.config, directory, self.loop.members, self.watchers.say)
+            start = Start(self.config, directory, self.loop.members, self.watchers.say, count_devices(self.loop.mesh))
             with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
-                precision = [] if self.precision is None else [self.precision]
-                for line in (self.memory, *precision, *self._describe_dataset(), *self.loop.notes):
+                chosen = [line for line in (self.devices, self.precision) if line is not None]
+                for line in (self.memory, *chosen, *self._describe_dataset(), *self.loop.notes):
                     self.say(line)
                 if self.begun:
                     self.recorder.go_on()
@@ -266,6 +268,7 @@ class Session:
             walls=loop.walls,
             seconds=seconds,
             agent_steps_per_second=self.clock.rate,
+            devices=count_devices(loop.mesh),
         )
 
     def _train(self) -> None:

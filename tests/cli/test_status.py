@@ -49,6 +49,10 @@ def test_states(tmp_path):
     finished = write_run(tmp_path / "a", evaluations=10, summary=True)
     seen = glance(finished)
     assert (seen.state, seen.step, seen.steps, seen.mean_return, seen.rate) == ("finished", 1000, 1000, 1001.0, 123.0)
+    assert seen.devices == 1  # a summary of an older version does not say
+    text = (finished / "summary.json").read_text()
+    (finished / "summary.json").write_text(text.replace('"seconds"', '"devices": 8, "seconds"'))
+    assert (glance(finished).devices, glance(finished).detail) == (8, "on 8 devices")
     assert seen.warnings == ("Q explodes",)
     stopped = write_run(tmp_path / "b", frozen=(1,))
     seen = glance(stopped)
@@ -60,6 +64,9 @@ def test_states(tmp_path):
         seen = glance(stopped)
         assert (seen.state, seen.pid, seen.host) == ("running", os.getpid(), socket.gethostname())
         assert seen.detail == f"process {os.getpid()} on {socket.gethostname()}"
+        (stopped / "progress.json").write_text(json.dumps({"step": 320, "devices": 4}))
+        seen = glance(stopped)
+        assert (seen.devices, seen.detail) == (4, f"process {os.getpid()} on {socket.gethostname()}, 4 devices")
     assert glance(stopped).state == "stopped"
 
 
@@ -220,7 +227,7 @@ def test_the_progress_file(tmp_path, monkeypatch):
     monkeypatch.setattr("dac.training.watchers.progress_file.time.monotonic", lambda: clock[0])
     config = dac.config.resolve("dac", "target", [0], {"steps": 1000})
     watcher, path = ProgressFile(tmp_path), tmp_path / "progress.json"
-    watcher.on_start(Start(config, tmp_path, config.members()))
+    watcher.on_start(Start(config, tmp_path, config.members(), devices=2))
 
     def told(step, seconds):
         clock[0] += seconds
@@ -232,6 +239,7 @@ def test_the_progress_file(tmp_path, monkeypatch):
     watcher.on_message(Message("member 1 is frozen", warning=True))
     found = told(30, 1.5)
     assert (found["step"], found["agent_steps_per_second"], found["warnings"]) == (30, 50.0, ["member 1 is frozen"])
+    assert found["devices"] == 2
     assert found["seconds_left"] == pytest.approx(970 * 2 / 20)
     assert abs(found["time"] - time.time()) < 60
     watcher.on_end(KeyboardInterrupt("stopped at step 30"))

@@ -41,6 +41,8 @@ class Start:
     """The population, in the order of every row and array."""
     say: Callable[..., None] = _say_nothing
     """Shows a line to whoever looks on: `say(text)` or `say(text, warning=True)`."""
+    devices: int = 1
+    """How many devices the members are spread over."""
 
 
 @dataclasses.dataclass(frozen=True)

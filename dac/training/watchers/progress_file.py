@@ -39,7 +39,7 @@ class ProgressFile(AbstractWatcher):
         self._rate: float | None = None
 
     def on_start(self, start: Start) -> None:
-        self._steps = start.config.training.steps
+        self._steps, self._devices = start.config.training.steps, start.devices
         self._write(None)
 
     def on_restore(self, step: int) -> None:
@@ -66,6 +66,7 @@ class ProgressFile(AbstractWatcher):
         content = {
             "step": self._step,
             "agent_steps_per_second": self._rate,
+            "devices": self._devices,
             "seconds_left": self._left(),
             "time": time.time(),
             "end": end,
