@@ -88,7 +88,7 @@ def test_the_sign_of_the_entropy():
         for row in read(raw / "rooms.csv")
         if float(row["value_entropy"]) >= 0
     ]
-    assert sum(map(all, neighbours)) == 1 and sum(map(any, neighbours)) == 5
+    assert (sum(map(all, neighbours)), sum(map(any, neighbours))) == (1, 5)
 
 
 def test_where_the_policy_is_narrow():
