@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from dac.core.errors import UsageError
+from dac.core.errors import UsageError, did_you_mean
 from dac.tasks import FORMS, Task, listed
 
 LISTS = {"tasks": "every task by name, with its sizes and defaults", "algorithms": "every algorithm by name"}
@@ -48,9 +47,7 @@ def _matching(entries: Mapping[str, Value], part: str) -> dict[str, Value]:
     """Return the entries whose names contain some letters, whether large or small."""
     found = {name: entry for name, entry in entries.items() if part.lower() in name.lower()}
     if not found:
-        close = difflib.get_close_matches(part, entries, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UsageError(f"no name contains {part!r}{hint}")
+        raise UsageError(f"no name contains {part!r}{did_you_mean(part, entries)}")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import NoReturn
 
 from dac._version import __version__
 from dac.cli.text import with_options
-from dac.core.errors import UsageError
+from dac.core.errors import UsageError, did_you_mean
 from dac.core.streams import lasting
 
 COMMANDS = {
@@ -83,6 +82,9 @@ def _dispatch(arguments: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"dac {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     asked = next((word for word in arguments if not word.startswith("-")), None)
+    if asked is not None and asked == arguments[0] and asked not in COMMANDS:
+        hint = did_you_mean(asked, COMMANDS)
+        raise UsageError(f"unknown command {asked!r}{hint} (accepted: {', '.join(COMMANDS)})")
     explain = _no_explanation
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
@@ -111,8 +113,8 @@ def _unknown_option(
 ) -> str:
     command = next((name for name in arguments if name in commands), None)
     if command is None:
-        return f"unknown argument {option!r} (accepted: a command, one of {', '.join(commands)})"
+        hint = did_you_mean(option, ["--help", "--version"])
+        return f"unknown argument {option!r}{hint} (accepted: a command, one of {', '.join(commands)})"
     accepted = [o for o in commands[command]._option_string_actions if o.startswith("--")]
-    close = difflib.get_close_matches(option.split("=")[0], [o for o in accepted if o != "--help"], n=1)
-    hint = explanation or (f"; did you mean {close[0]}?" if close else "")
+    hint = explanation or did_you_mean(option.split("=")[0], [o for o in accepted if o != "--help"])
     return f"unknown argument {option!r} of `dac {command}`{hint} (accepted: {', '.join(accepted)})"

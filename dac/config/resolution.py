@@ -8,7 +8,6 @@ or, with `combine=zip`, the first of every list together with the first seed, th
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from dac.algorithms import ALGORITHMS, off_policy
 from dac.config.run import RunConfig
 from dac.config.schema import Training, check, fields_of, idle_settings, owners_of, settings_of
 from dac.config.text import parse_seeds, read_toml
-from dac.core.types import UsageError
+from dac.core.errors import UsageError, did_you_mean
 from dac.tasks import find_task, paper, preset
 
 ARGUMENTS = ("seeds", "out", "config")
@@ -59,7 +58,7 @@ def resolve(
         raise UsageError("an algorithm and a task are needed, for example: dac train dac maze")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise UsageError(
-            f"unknown algorithm {algorithm!r}{_close(algorithm, ALGORITHMS)} (accepted: {', '.join(ALGORITHMS)})"
+            f"unknown algorithm {algorithm!r}{did_you_mean(algorithm, ALGORITHMS)} (accepted: {', '.join(ALGORITHMS)})"
         )
     if not isinstance(task, str):
         raise UsageError(f"task must be a name or a function that makes an environment, not {task!r}")
@@ -79,7 +78,9 @@ def resolve(
     for name in given:
         if name not in fields and name not in loop_fields:
             accepted, others = [*loop_fields, *fields], owners_of(name)
-            hint = f": it is a setting of {', '.join(others)}" if others else _close(name, [*accepted, *ARGUMENTS])
+            hint = (
+                f": it is a setting of {', '.join(others)}" if others else did_you_mean(name, [*accepted, *ARGUMENTS])
+            )
             raise UsageError(f"unknown setting {name!r} for {algorithm}{hint} (accepted: {', '.join(accepted)})")
     loop = {n: check(n, values.get(n, f.default), kind, f, sweep=False) for n, (kind, f) in loop_fields.items()}
     paired = loop["combine"] == "zip"
@@ -137,8 +138,3 @@ def elsewhere(config: RunConfig, log: Sequence[str] | None = None, devices: int 
     given = {name: value for name, value in (("log", log), ("devices", devices)) if value is not None}
     changed = {name: check(name, value, *fields_of(Training)[name], sweep=False) for name, value in given.items()}
     return dataclasses.replace(config, training=dataclasses.replace(config.training, **changed))
-
-
-def _close(name: Any, accepted: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(accepted), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 
 
 class UsageError(ValueError):
@@ -11,6 +12,12 @@ class UsageError(ValueError):
 
     A setting that would help is written as in Python, `out=` or `on_nan=freeze`; the command line makes it an option.
     """
+
+
+def did_you_mean(name: object, accepted: Iterable[str]) -> str:
+    """Return a hint at the nearest of the accepted names, to put behind what an error says; empty if none is near."""
+    close = difflib.get_close_matches(str(name), list(accepted), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def missing_extra(extra: str, what: str) -> UsageError:

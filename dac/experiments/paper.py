@@ -7,12 +7,11 @@ What is not said here (steps, beta, threshold, delay, networks) is the task's ow
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from dac.core.types import UsageError
+from dac.core.errors import UsageError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,8 +340,7 @@ def find_experiment(name: str) -> Experiment:
     whole, _, task = name.partition("/")
     experiment = EXPERIMENTS.get(whole)
     if experiment is None:
-        close = difflib.get_close_matches(whole, EXPERIMENTS, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(whole, EXPERIMENTS)
         raise UsageError(
             f"unknown experiment {name!r}{hint} (accepted: {', '.join(EXPERIMENTS)}, each also with /TASK)"
         )

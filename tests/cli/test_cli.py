@@ -133,7 +133,9 @@ def test_lists(capsys):
         ("evaluate nowhere", "no such run directory"),
         ("evaluate . --episodes x", "episodes"),
         ("list everything", "invalid choice"),
-        ("dance", "invalid choice"),
+        ("dance", "unknown command 'dance' (accepted: train, "),
+        ("trian dac maze", "unknown command 'trian'; did you mean train?"),
+        ("--versoin", "did you mean --version?"),
         ("--bogus", "unknown argument"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from dac.core.errors import UsageError
+from dac.core.errors import UsageError, did_you_mean
 from dac.core.spec import EnvSpec
 from dac.envs.batch import AbstractBatchEnvs, World
 from dac.envs.bounds import ActionBounds
@@ -29,8 +28,7 @@ from dac.envs.host import (
 def make_domain(name: str) -> AbstractDomain:
     """Return the domain of a task with its settings, its model compiled."""
     if name not in ENTRIES:
-        close = difflib.get_close_matches(name, ENTRIES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(name, ENTRIES)
         raise UsageError(f"unknown task {name!r} of the DeepMind Control suite{hint} (dac list tasks dmc: names them)")
     entry = ENTRIES[name]
     try:
