@@ -59,9 +59,6 @@ def ray_nodes(*cpus):
     """A head without room, and so many nodes with their CPUs."""
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # names of sockets must be short
     before = {name: os.environ.get(name) for name in (*QUIET, "RAY_TMPDIR")}
-    address = Path("/tmp/ray/ray_current_cluster")
-    ours = not address.parent.exists()
-    address.parent.mkdir(exist_ok=True)
     os.environ.update(QUIET | {"RAY_TMPDIR": folder})
     started = set(descendants(os.getpid()))
     nodes = None
@@ -80,6 +77,5 @@ def ray_nodes(*cpus):
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        shutil.rmtree(folder, ignore_errors=True)
-        if ours:
-            shutil.rmtree(address.parent, ignore_errors=True)
+        shutil.rmtree(folder)
+    assert set(descendants(os.getpid())) <= started  # nothing of the cluster is left

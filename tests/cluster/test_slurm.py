@@ -8,7 +8,7 @@ import time
 import jax
 import pytest
 
-from dac.cluster.engines.base import Ended, Failed
+from dac.cluster.engines.base import Ended, Failed, Lost
 from dac.cluster.engines.slurm import FOLDER, Options, SlurmEngine, Training, make
 from dac.core.errors import UsageError
 from dac.training.run import run
@@ -76,6 +76,46 @@ def test_what_waits_for_its_array_ends_when_it_is_stopped(tmp_path):
     assert engine.room() == 3
     engine.close()
     assert not (tmp_path / FOLDER).exists()
+
+
+class Queued:
+    """A job as submitit shows it."""
+
+    job_id = "12_3"
+
+    def __init__(self, state):
+        self.state, self.cancelled = state, False
+
+    def done(self):
+        return False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def test_who_waits_for_a_node_is_taken_out_of_the_queue_and_who_runs_may_save(tmp_path):
+    engine = SlurmEngine(Options())
+    engine._stop = tmp_path / "stop-1"
+    engine._running = {number: Queued(state) for number, state in enumerate(["PENDING", "RUNNING", "UNKNOWN"])}
+    jobs = dict(engine._running)
+    engine.stop()
+    assert [job.cancelled for job in jobs.values()] == [True, False, True]
+    assert list(engine.wait(0)) == [Ended(0), Ended(2)]
+    assert (tmp_path / "stop-1").exists()
+    assert list(engine._running) == [1]
+
+
+def test_a_job_without_a_result_is_lost(tmp_path):
+    class Gone(Queued):
+        def done(self):
+            return True
+
+        def result(self):
+            raise RuntimeError("Job 12_3 has not produced any output\n(state: NODE_FAIL)\n")
+
+    engine = SlurmEngine(Options())
+    engine._running = {4: Gone("NODE_FAIL")}
+    assert list(engine.wait(1)) == [Lost(4, "its job 12_3 ended in state NODE_FAIL: (state: NODE_FAIL)")]
 
 
 def test_no_slurm_here(tmp_path, monkeypatch):

@@ -27,6 +27,8 @@ TOGETHER = 1.0
 """Seconds in which populations that begin are put into one array."""
 LOOK = 0.5
 """Seconds between two looks at the jobs."""
+QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "UNKNOWN")
+"""States of a job that is not known to run; should it have begun just now, it gets SIGTERM and saves."""
 TIMES = 1000
 """How often a job that reached the end of its time goes on in a new one."""
 PARAMETERS = {
@@ -95,8 +97,14 @@ class SlurmEngine(AbstractEngine):
     def stop(self) -> None:
         self._events += [Ended(number) for number in self._waiting]  # nothing of them has begun
         self._waiting.clear()
-        if self._stop is not None:
-            self._stop.touch()  # `scancel` leaves no time to save on many clusters
+        if self._stop is None:
+            return
+        self._stop.touch()  # `scancel` leaves no time to save on many clusters
+        for number, job in list(self._running.items()):
+            if job.state.upper() in QUEUED:  # it might wait for days before it sees that file
+                job.cancel()
+                del self._running[number]
+                self._events.append(Ended(number))
 
     def close(self) -> None:
         self.stop()
