@@ -1,4 +1,4 @@
-"""What the exact objective explores: `python bench/frontier.py OUT FIGURE` writes visited.csv, paid.csv and a figure.
+"""What the exact objective explores: `python bench/frontier.py OUT FIGURE` writes four tables and a figure.
 
 Four rooms of cells, exact entropies and values, q counted (`dac/theory/frontier.py`). About two minutes.
 """
@@ -27,6 +27,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 LAGS = [(25, 0.99), (100, 0.99), (400, 0.99), (100, 0.9), (100, 0.999)]
 """Steps between two policies, and the discount, for the bonus by counts: is it lag or horizon that holds it back?"""
+NOISE: dict[str, dict[str, Any]] = {
+    f"{kind}, {scale:g}": {"weight": 0.0, "noise": scale, "stored": kind == "stored"}
+    for kind in ("fresh", "stored")
+    for scale in (0.03, 0.13, 0.3)
+}
+"""Noise instead of anything that means something; 0.13 is how far what DAC 1 is paid for its states is spread.
+
+The policy maximises the mixture's entropy as DAC's does.
+"""
 
 
 def main() -> None:
@@ -34,9 +43,20 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("figure", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--only-noise", action="store_true", help="write noise.csv alone")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     after = successors(four_rooms(SIDE))
+    noisy = [
+        (name, seed, step, walk.visited[step // EVERY], walk.paid.std())
+        for name, setting in NOISE.items()
+        for seed in range(options.seeds)
+        for walk in [explore(after, np.random.default_rng(seed), steps=STEPS, every=EVERY, **setting)]
+        for step in (1000, 2000, STEPS)
+    ]
+    _write(options.out / "noise.csv", ("setting", "seed", "step", "visited", "spread"), noisy)
+    if options.only_noise:
+        return
     visited, paid, curves = [], [], {}
     for name, setting in SETTINGS.items():
         walks = [

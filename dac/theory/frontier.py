@@ -89,6 +89,8 @@ def explore(
     every: int = 100,
     unseen: Literal["uniform", "narrow"] = "uniform",
     by_counts: bool = False,
+    noise: float = 0.0,
+    stored: bool = False,
 ) -> Walk:
     """Walk for `steps` steps from state 0, with a new policy every `every` of them.
 
@@ -96,9 +98,13 @@ def explore(
     E[Q] + H(m) (Eq. 15); the values are paid as above. Counts say nothing of q where nothing was done yet, so it is a
     choice: `uniform`, as in a state that is known well, or `narrow`, the first action alone, as after a single visit.
     With `by_counts` a negative weight pays what uniform actions would lack after as many visits, not what m lacks.
+    `noise` is the standard deviation of a Gaussian number that each state is paid besides: another one for every new
+    policy or, with `stored`, the same one throughout.
     """
     if steps < 1 or every < 1:
         raise UsageError(f"steps and every must be at least 1, not {steps} and {every}")
+    if noise < 0:
+        raise UsageError(f"noise must be at least 0, not {noise}")
     if unseen not in ("uniform", "narrow"):
         raise UsageError(f"unseen must be uniform or narrow, not {unseen!r}")
     states, actions = after.shape
@@ -108,6 +114,8 @@ def explore(
     counts = np.zeros((states, actions), np.int64)
     entered = np.zeros(states, bool)
     state, paid, visited = 0, np.zeros(states), []
+    noisy = rng.spawn(1)[0]  # the walk itself draws the same numbers with noise and without
+    drawn = noisy.normal(size=states)
     entered[0] = True
     for step in range(steps):
         if step % every == 0:
@@ -119,6 +127,8 @@ def explore(
                 paid = -weight * expected_lack(np.maximum(counts.sum(1), 1), actions, alpha)
             else:
                 paid = weight * (mixture_entropy(mdp, pi) - (np.log(actions) if weight < 0 else 0))
+            paid = paid + noise * drawn
+            drawn = drawn if stored else noisy.normal(size=states)
             moves = np.einsum("sa,sat->st", pi, transition)
             value = np.linalg.solve(np.eye(states) - gamma * moves, paid)
             pi = improve(mdp, gamma * value[after])

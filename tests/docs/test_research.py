@@ -44,6 +44,19 @@ def test_why_it_flattens():
         assert len(rows) == 20
 
 
+def test_noise_instead_of_entropy():
+    found = defaultdict(list)
+    for row in read(RAW / "frontier" / "noise.csv"):
+        found[row["setting"], int(row["step"])].append(int(row["visited"]))
+    text = page("why-it-flattens")
+    for setting, _ in found:
+        assert len(found[setting, 4000]) == 10
+        assert f"| {setting} | {' | '.join(interval(found[setting, step]) for step in (1000, 2000, 4000))} |" in text
+    last = [row for row in read(RAW / "frontier" / "visited.csv") if (row["setting"], row["step"]) == ("DAC 1", "4000")]
+    same_seeds = [int(row["visited"]) for row in last if int(row["seed"]) < 10]
+    assert f"DAC 1 ({np.mean(same_seeds):.0f} on" in text
+
+
 def test_how_much_entropy_was_left_in_the_published_maze():
     rows = [row for row in read(ROOT / "results" / "maze" / "metrics.csv") if row["alpha"] == "0.5"]
     for step, share in ((5000, 96), (300_000, 94)):

@@ -118,3 +118,16 @@ def test_bad_input_is_named():
         explore(after, rng, weight=1.0, steps=0)
     with pytest.raises(UsageError, match="uniform or narrow"):
         explore(after, rng, weight=1.0, unseen="wide")
+
+
+def test_noise_is_paid_beside_the_rest_and_leaves_the_walk_its_numbers():
+    """The spread of what is paid is that of the noise; stored noise pulls to one place, fresh noise does not."""
+    plain, silent = walks(weight=0.0), walks(weight=0.0, stored=True)
+    for one, other in zip(plain, silent, strict=True):
+        np.testing.assert_array_equal(one.counts, other.counts)
+    fresh, stored = walks(weight=0.0, noise=0.3), walks(weight=0.0, noise=0.3, stored=True)
+    assert all(0.25 < walk.paid.std() < 0.35 and abs(walk.paid.mean()) < 0.1 for walk in (*fresh, *stored))
+    visits = [np.mean([np.sort(walk.counts.sum(1))[-5:].sum() for walk in group]) for group in (fresh, stored)]
+    assert visits[1] > 1.1 * visits[0]
+    with pytest.raises(UsageError, match="noise must be at least 0"):
+        walks(weight=0.0, noise=-1.0)
