@@ -76,8 +76,16 @@ def make_task():
     suite_folder()
 
 
+def tune(storage):
+    from dac.cluster.tuning.storage import open_storage
+
+    open_storage(storage)
+
+
 NEEDS = [
     ("dmc", "dm_control", make_task, "a task dmc:DOMAIN-TASK"),
+    ("optuna", "optuna", lambda: tune("sqlite://"), "dac tune"),
+    ("postgresql", "psycopg", lambda: tune("postgresql+psycopg://x@nowhere/x"), "a study in PostgreSQL"),
     ("robotics", "gymnasium_robotics", find_robot, "the environment PointMaze_UMaze-v3"),
     ("minari", "minari", read_dataset, "init_replay"),
     ("minari", "minari", write_dataset, "export to minari"),

@@ -24,6 +24,7 @@ COMMANDS = {
     "export": "write a policy as ONNX, StableHLO or NumPy, or a replay buffer as a Minari dataset",
     "reproduce": "run an experiment of the paper: a figure or a table, with statistics and a report",
     "sweep": "train a study from a file: tasks x algorithms x seeds x grids, here or on a cluster",
+    "tune": "search for good settings: Optuna proposes, populations try, the best ones go on",
     "status": "one table of all runs below a folder: running, finished, stopped or broken, and how far",
     "report": "one self-contained page over runs: curves, verdicts, commands",
     "list": "name every task or every algorithm",

@@ -52,23 +52,29 @@ def _add_options(parser: argparse.ArgumentParser, algorithm: str | None) -> None
     parser.add_argument("--out", type=Path, metavar="DIR", help="new run directory (default: runs/TASK-ALGORITHM-NNN)")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
-    def add(title: str, owners: Sequence[type], sweep: bool) -> None:
+    add_settings(parser, algorithm)
+
+
+def add_settings(parser: argparse.ArgumentParser, algorithm: str | None, *, sweep: bool = True) -> None:
+    """Add an option for every setting of the training loop and of an algorithm, or of all of them."""
+
+    def add(title: str, owners: Sequence[type], starred: bool) -> None:
         group = parser.add_argument_group(title)
         for name, default, text, is_float in itertools.chain.from_iterable(map(describe, owners)):
             flag = "--" + name.replace("_", "-")
             if flag in parser._option_string_actions:  # shared by two algorithms, while none is chosen
                 continue
-            star = "* " if sweep and is_float else ""
+            star = "* " if starred and is_float else ""
             shown = to_toml(default).strip('[]"').replace(" ", "")
             group.add_argument(flag, dest=f"set_{name}", metavar="X", help=f"{star}{text} (default: {shown})")
 
-    add("training", [Training], sweep=False)
+    add("training", [Training], False)
     for name in ALGORITHMS:
         if algorithm in (None, name):
-            add(f"settings of {name}", owners(name), sweep=True)
+            add(f"settings of {name}", owners(name), sweep)
     for name, bonus in BONUSES.items():
         if algorithm is None or ALGORITHMS[algorithm].bonus in (name, "none"):
-            add(f"settings of --bonus {name}", [bonus], sweep=True)
+            add(f"settings of --bonus {name}", [bonus], sweep)
 
 
 def explain_unknown(option: str, options: argparse.Namespace) -> str:

@@ -56,6 +56,10 @@ def here(tmp_path, monkeypatch):
         ("list tasks --q", []),
         ("evaluate --epi", ["--episodes"]),
         ("reproduce fig1", ["fig1-maze"]),
+        ("tune ma", ["maze"]),
+        ("tune maze --algorithm sa", ["sac", "sac-div"]),
+        ("tune maze --seeds", ["--seeds-per-trial"]),
+        ("tune maze --sampler ", ["tpe", "random"]),
         ("completion ", list(SCRIPTS)),
     ],
 )
