@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "dac"
 ORDER = [
+    {"kernels"},
     {"core"},
     {"algorithms", "envs", "theory"},
     {"tasks"},
