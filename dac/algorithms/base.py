@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 from jaxtyping import Array, Bool, Int
 
+from dac.core import fused
 from dac.core.architectures import ACTIVATIONS, NETWORKS, NORMS, Architecture
 from dac.core.learner import OPTIMISERS, Learner, Model
 from dac.core.networks import AbstractPolicy
@@ -87,6 +88,8 @@ class AbstractNetworkSettings(AbstractAlgorithm[State]):
     """Layer norm of hidden layers before their activation, or none."""
     precision: str = choice("float32", (*PRECISIONS, AUTO), since="0.2")
     """Of the networks' matrix products: float32, tf32, bf16, or (auto) the fastest as measured at the start."""
+    kernels: str = choice("auto", fused.KERNELS, since="0.2")
+    """Fused passes of the networks on a GPU; auto is off as long as nothing was measured."""
 
     def __check_init__(self) -> None:
         NETWORKS[self.network].check(self.hidden, self.norm)
@@ -94,7 +97,9 @@ class AbstractNetworkSettings(AbstractAlgorithm[State]):
     @property
     def architecture(self) -> Architecture:
         """What every network is built by."""
-        return Architecture(self.hidden, self.network, self.activation, self.norm, settled(self.precision))
+        return Architecture(
+            self.hidden, self.network, self.activation, self.norm, settled(self.precision), fused.settled(self.kernels)
+        )
 
     def learner(
         self, build: Callable[[PRNGKey, EnvSpec, Architecture], Model], key: PRNGKey, spec: EnvSpec

@@ -25,6 +25,7 @@ from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resu
 from dac.training.advice import describe_cut, describe_disk, describe_slow_envs
 from dac.training.devices import choose_devices, count_devices
 from dac.training.health import find_warnings
+from dac.training.kernels import settle_kernels
 from dac.training.memory import describe_replay, keep_freed_memory
 from dac.training.pending import PendingEvaluations, blank
 from dac.training.precision import settle_precision
@@ -85,6 +86,7 @@ class Session:
         config, self.offline = read_dataset(config)
         _, self.devices = choose_devices(config.training.devices, len(config.members()))
         config, self.precision = settle_precision(config)
+        config, self.kernels = settle_kernels(config)
         self.config, self.saves = config, saves
         self.loop, self.memory = make_loop(config, self.offline)
         if directory is None:
@@ -126,7 +128,8 @@ class Session:
             self.loop.stopping, self.stop_reason, self.pending.failing = False, None, False
             start = Start(self.config, directory, self.loop.members, self.watchers.say, count_devices(self.loop.mesh))
             with _watched(self.watchers, start), Signals(self.loop.ask_to_stop) as self.signals:
-                chosen = [line for line in (self.devices, self.precision) if line is not None]
+                notes = (self.devices, self.precision, self.kernels)
+                chosen = [line for line in notes if line is not None]
                 for line in (self.memory, *chosen, *self._describe_dataset(), *self.loop.notes):
                     self.say(line)
                 if self.begun:

@@ -7,6 +7,7 @@ algorithm then has it.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,11 +50,20 @@ class Architecture:
     """A name of `NORMS`."""
     precision: str = "float32"
     """A name of `dac.core.precision.PRECISIONS`."""
+    kernels: str = "off"
+    """Whether networks take the fused passes of `dac/kernels/` where there are some for them: off, on, or interpret."""
+
+    @property
+    def unfused(self) -> str | None:
+        """Why there are no kernels for these networks, or None where there are."""
+        return NETWORKS[self.network].unfused(self.hidden, self.activation, self.norm)
 
     def __call__(
         self, key: PRNGKey, in_size: int, out_size: int, *, last_scale: float | None = None
     ) -> AbstractNetwork:
         """A network of these sizes; with `last_scale`, its weights start as orthogonal matrices."""
+        # the constructor of an architecture without kernels knows nothing of them
+        more: dict[str, Any] = {} if self.kernels == "off" or self.unfused else {"kernels": self.kernels}
         return NETWORKS[self.network](
             key,
             in_size,
@@ -63,4 +73,5 @@ class Architecture:
             norm=self.norm,
             last_scale=last_scale,
             precision=self.precision,
+            **more,
         )

@@ -45,6 +45,12 @@ class AbstractNetwork(eqx.Module):
     def check(cls, hidden: tuple[int, ...], norm: str) -> None:
         """Raise a UsageError if this architecture cannot be built so."""
 
+    @classmethod
+    def unfused(cls, hidden: tuple[int, ...], activation: str, norm: str) -> str | None:
+        """Why there are no kernels for such a network, or None where its constructor takes `kernels` too."""
+        del hidden, activation, norm
+        return "they are for networks of --network mlp"
+
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         """The output for one input."""
