@@ -36,7 +36,7 @@ def updater(name: str, members: int, updates: int, bonus: str | None = None, **s
     bonus = ALGORITHMS[name].bonus if bonus is None else bonus
     algorithms = stack_algorithms(make_algorithm(name, bonus, settings), population)
     keys = stack_keys(population)
-    batch = jax.vmap(lambda k: random_batch(k, 256))(keys)
+    batch = jax.vmap(lambda k: random_batch(k, settings.get("batch_size", 256)))(keys)
     start = jax.jit(each_member(lambda a, k: a.init(k, SPEC)))(algorithms, keys)
     # a copy: the target starts as the same buffers as the network, and one buffer cannot be donated twice
     holder = [jax.tree.map(jnp.copy, start)]
