@@ -103,7 +103,7 @@ def drive(
     left out, or stops everything with `stop_at_failure`. `made` says how many steps of a population are saved.
     """
     driver = _Driver(jobs, engine, Queue(len(jobs)) if queue is None else queue, follower, say, describe, made)
-    again = f"continue with: {command}" if command else ""
+    again = f"; continue with: {command}" if command else ""
     with Signals(lambda: None) as signals, contextlib.closing(engine):
 
         def is_time() -> bool:
@@ -114,11 +114,11 @@ def drive(
             driver.run(is_time, pause)
         except KeyboardInterrupt as interruption:  # of a population in this process, which has saved
             code = getattr(interruption, "exit_code", 128 + signal.SIGINT)
-            raise Interrupted(f"{driver.where()}{again and f', {again}'}", code - 128) from None
+            raise Interrupted(f"{driver.where()}{again}", code - 128) from None
         if stop_at_failure and driver.outcome.failed:
             raise UsageError(next(iter(driver.outcome.failed.values())))
         if signals.received is not None:
-            raise Interrupted(f"{driver.where()}{again and f', {again}'}", signals.received)
+            raise Interrupted(f"{driver.where()}{again}", signals.received)
     return driver.outcome
 
 

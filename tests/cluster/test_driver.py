@@ -155,7 +155,7 @@ def test_a_signal_has_all_saved_and_names_the_command(tmp_path):
         return real(300.0)
 
     engine.wait = wait
-    with pytest.raises(Interrupted, match=r"^stopped, continue with: dac sweep x$") as caught:
+    with pytest.raises(Interrupted, match=r"^stopped; continue with: dac sweep x$") as caught:
         drive(jobs, engine, made=engine.steps_saved, command="dac sweep x")
     assert caught.value.exit_code == 128 + signal.SIGTERM
     done = [steps for steps in engine.saved if steps == 1000]

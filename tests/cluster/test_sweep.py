@@ -200,7 +200,7 @@ def test_a_study_that_is_stopped_goes_on(tmp_path, number):
         assert process.wait(120) == (-number if number == signal.SIGKILL else 128 + number)
     if number != signal.SIGKILL:
         said = (tmp_path / "log.txt").read_text()
-        assert f"dac: stopped, continue with: dac sweep {file} --jobs 3 --out {tmp_path / 'out'}\n" in said
+        assert f"dac: stopped; continue with: dac sweep {file} --jobs 3 --out {tmp_path / 'out'}\n" in said
     before = attempts(tmp_path / "out")
     assert main(command[3:]) == 0
     assert main(["sweep", file, "--jobs", "3", "--out", str(tmp_path / "calm")]) == 0

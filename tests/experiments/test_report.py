@@ -129,7 +129,7 @@ def test_ctrl_c_at_the_end_of_a_population_begins_no_other(tmp_path, monkeypatch
     two = Experiment("two", "Two", "nothing", (("target", (METHODS[0], Method("D", "sac-div", SMALL))),), seeds=2)
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "finish", late)
-        with pytest.raises(Interrupted, match="stopped in population 1 of 2, continue with: again") as caught:
+        with pytest.raises(Interrupted, match="stopped in population 1 of 2; continue with: again") as caught:
             reproduce([two], tmp_path, quiet=True, command="again")
     assert caught.value.exit_code == 130
     assert [Run(path.parent).finished for path in tmp_path.rglob("config.toml")] == [True]
