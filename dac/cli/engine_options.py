@@ -6,6 +6,9 @@ import argparse
 import shlex
 
 from dac.cluster.engines import ENGINES
+from dac.core.errors import UsageError
+from dac.experiments.plan import Fits, fits_into
+from dac.training.preparation import place_of
 
 
 def add_engine_options(command: argparse.ArgumentParser) -> None:
@@ -29,3 +32,12 @@ def repeat_engine_options(options: argparse.Namespace) -> str:
     words += f" --address {shlex.quote(options.address)}" if options.address is not None else ""
     words += "".join(f" --option {shlex.quote(option)}" for option in options.option)
     return words + (f" --memory {options.memory:g}" if options.memory is not None else "")
+
+
+def choose_fits(engine: str, memory: float | None) -> Fits | None:
+    """What decides how large populations may be: the memory that is said, or this machine's if it trains them."""
+    if memory is None:
+        return place_of if engine == "local" else None
+    if not 0 < memory < 1e6:
+        raise UsageError(f"memory must be above 0 GiB, not {memory:g}")
+    return fits_into(int(memory * 2**30))

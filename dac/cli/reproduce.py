@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from dac.cli.engine_options import add_engine_options, repeat_engine_options
+from dac.cli.engine_options import add_engine_options, choose_fits, repeat_engine_options
 from dac.cli.plan_bar import PlanBar, describe
 from dac.cli.reproduce_status import print_status
 from dac.cluster.driver import train
@@ -24,10 +24,9 @@ from dac.core.errors import UsageError
 from dac.experiments.budget import Budget, Queue, order_by_value, what_fits
 from dac.experiments.estimate import estimate
 from dac.experiments.paper import EXPERIMENTS, Experiment, find_experiment
-from dac.experiments.plan import Fits, Plan, cells_of, fits_into
+from dac.experiments.plan import Plan, cells_of
 from dac.experiments.reproduce import Reproduction, steps_made
 from dac.experiments.text import duration, short
-from dac.training.preparation import place_of
 
 
 def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -69,9 +68,8 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
     command.add_argument(
         "--jobs",
         type=int,
-        default=1,
         metavar="N",
-        help="train N populations at a time, sharing cores and GPU (default: 1)",
+        help="train N populations at a time, sharing cores and GPU (default: 1, or what the engine has room for)",
     )
     add_engine_options(command)
     command.add_argument("--quiet", action="store_true", help="show no progress")
@@ -128,7 +126,7 @@ def _again(options: argparse.Namespace) -> str:
     command += f" --seeds {shlex.quote(options.seeds)}" if options.seeds is not None else ""
     command += f" --steps {options.steps}" if options.steps is not None else ""
     command += f" --envs {options.envs}" if options.envs is not None else ""
-    command += f" --jobs {options.jobs}" if options.jobs != 1 else ""
+    command += f" --jobs {options.jobs}" if options.jobs is not None else ""
     command += repeat_engine_options(options)
     command += " --from " + shlex.join(map(str, options.sources)) if options.sources else ""
     return command + (" --draw" if options.draw else "")
@@ -158,7 +156,7 @@ def reproduce(
     seeds: Sequence[int] | None = None,
     dry_run: bool = False,
     draw: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
     quiet: bool = False,
     budget: float | None = None,
     command: str = "",
@@ -169,15 +167,16 @@ def reproduce(
 ) -> list[Path]:
     """Show the plan, train what is missing with bars, and write every artefact; returns the reports.
 
-    `draw` trains nothing, `dry_run` does nothing but show the plan. `jobs` populations train at a time, for `budget`
-    minutes at most.
+    `draw` trains nothing, `dry_run` does nothing but show the plan. `jobs` populations train at a time (one
+    here, or what another engine has room for), for `budget` minutes at most.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise UsageError(f"jobs must be at least 1, not {jobs}")
+    at_once = 1 if jobs is None else jobs
     check_engine(engine, address, engine_options)
     fits = choose_fits(engine, memory)
     limit = None if budget is None else Budget(budget)
-    with share_machine(jobs):  # also while it plans, since that asks for the memory there is
+    with share_machine(at_once):  # also while it plans, since that asks for the memory there is
         work = Reproduction(experiments, store, sources, scale=scale, envs=envs, seeds=seeds)
         for problem in work.problems:
             print(f"not counted: {problem}", file=sys.stderr)
@@ -186,30 +185,24 @@ def reproduce(
         plan = work.plan(fits)
         seconds, basis = estimate(plan.jobs, work.runs)
         if limit is not None:
-            order = order_by_value(work.needs(plan), seconds, limit.seconds, jobs)
+            order = order_by_value(work.needs(plan), seconds, limit.seconds, at_once)
             plan = dataclasses.replace(plan, jobs=tuple(plan.jobs[number] for number in order))
             seconds = [seconds[number] for number in order]
         if dry_run or not quiet:
-            print_plan(plan, seconds, basis, limit, jobs)
+            print_plan(plan, seconds, basis, limit, at_once)
         if dry_run:
             return []
-        with PlanBar(plan.jobs, seconds, quiet, jobs, limit) as bar:
+        elsewhere = None
+        if engine != "local" and plan.jobs:
+            elsewhere = make_engine(engine, jobs, address, engine_options)
+            at_once = max(1, elsewhere.room() if jobs is None else jobs)
+        with PlanBar(plan.jobs, seconds, quiet, at_once, limit) as bar:
             again = command if limit is None or not command else f"{command} --budget {budget:g}"
-            elsewhere = make_engine(engine, jobs, address, engine_options) if engine != "local" else None
-            train(plan.jobs, bar.part, jobs, again, Queue(len(plan.jobs), seconds, limit), elsewhere)
+            train(plan.jobs, bar.part, at_once, again, Queue(len(plan.jobs), seconds, limit), elsewhere)
     reports = work.draw(command)
     if limit is not None and plan.jobs:
         print(describe_end(plan, seconds, limit, command))
     return reports
-
-
-def choose_fits(engine: str, memory: float | None) -> Fits | None:
-    """What decides how large populations may be: the memory that is said, or this machine's if it trains them."""
-    if memory is None:
-        return place_of if engine == "local" else None
-    if not 0 < memory < 1e6:
-        raise UsageError(f"memory must be above 0 GiB, not {memory:g}")
-    return fits_into(int(memory * 2**30))
 
 
 def print_plan(plan: Plan, seconds: Sequence[float], basis: str, limit: Budget | None = None, at_once: int = 1) -> None:

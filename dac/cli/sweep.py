@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dac.cli.engine_options import add_engine_options, repeat_engine_options
+from dac.cli.engine_options import add_engine_options, choose_fits, repeat_engine_options
 from dac.cli.plan_bar import PlanBar, describe
-from dac.cli.reproduce import choose_fits, print_plan
+from dac.cli.reproduce import print_plan
 from dac.cluster.driver import Follower, Outcome, drive
 from dac.cluster.engines import make_engine, read_options
 from dac.cluster.engines.local import share_machine
@@ -98,7 +98,6 @@ def _report(plan: Plan, outcome: Outcome, store: Path) -> int:
 
 def _again(options: argparse.Namespace) -> str:
     """The command that goes on where this one ends."""
-    command = shlex.join(["dac", "sweep", str(options.file)])
-    command += repeat_engine_options(options)
+    command = shlex.join(["dac", "sweep", str(options.file)]) + repeat_engine_options(options)
     command += f" --jobs {options.jobs}" if options.jobs is not None else ""
     return command + (f" --out {shlex.quote(str(options.out))}" if options.out is not None else "")
