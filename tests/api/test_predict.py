@@ -142,7 +142,7 @@ def test_the_calls_of_evaluate_policy_are_answered():
 def test_a_batch_of_any_size_shares_few_programs():
     spec = EnvSpec(3, 2)
     policy = SquashedGaussianPolicy(jax.random.key(0), spec, Architecture((4,)))
-    predictor, draws = Predictor(policy, Spaces.flat(spec)), Draws(0)
+    predictor, draws = Predictor(policy, Spaces.flat(spec, ActionBounds.unit(2))), Draws(0)
     rows = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
     for count in range(1, 10):
         found = predictor(rows[:count], draws.key, draws.next(), deterministic=True)
