@@ -36,8 +36,9 @@ jax.tree_util.register_pytree_node(Parts, lambda parts: (list(parts), None), lam
 def choose_devices(wanted: int, members: int) -> tuple[Mesh | None, str | None]:
     """Choose the devices of a run and say which they are, where there is a choice; None stands for one device.
 
-    Every device has as many members as the others, so it is the largest number of devices that divides them. 0 asks for
-    every accelerator; a CPU is one device unless XLA was told to divide it.
+    Every device has as many members as the others, so it is the largest number of devices that divides them. And each
+    has at least two: XLA compiles the program of a single member otherwise, and its last bits differ from those of the
+    same member among others. 0 asks for every accelerator; a CPU is one device unless XLA was told to divide it.
     """
     found = jax.local_devices()
     kind = found[0].platform
@@ -46,10 +47,10 @@ def choose_devices(wanted: int, members: int) -> tuple[Mesh | None, str | None]:
     most = wanted or (1 if kind == "cpu" else len(found))
     if most == 1:
         return None, None
-    count = max(number for number in range(1, most + 1) if members % number == 0)
+    count = max(number for number in range(1, most + 1) if number == 1 or (members % number == 0 and members > number))
     line = f"devices: {members} members on {count} of {len(found)} {kind} devices, {members // count} on each"
     if count < most:
-        line += f" ({most} devices need a number of members that {most} divides)"
+        line += f" ({most} devices need {2 * most}, {3 * most}, ... members)"
     return (Mesh(np.array(found[:count]), (AXIS,)) if count > 1 else None), line
 
 

@@ -23,7 +23,7 @@ from tests.common import everything, schedule
 from tests.training.test_resume import TINY, files, killed_and_resumed
 
 SMALL = {"hidden": (8,), "batch_size": 16}
-MEMBERS = grid(range(8), {})
+MEMBERS, TWICE = grid(range(8), {}), grid(range(16), {})
 COLLECTIVES = r"all-reduce|all-gather|all-to-all|collective|reduce-scatter|partition-id|\bsend\b|\brecv\b"
 
 
@@ -85,7 +85,8 @@ def test_a_dataset_is_on_every_device(kind):
 @pytest.mark.parametrize(("kind", "agent", "count"), CASES)
 def test_members_are_the_same_to_the_bit_on_several_devices(kind, agent, count):
     """Networks, optimisers, replay buffers, measurements and episodes; the frozen member is not on the first device."""
-    one, several = trained(make(kind, agent, 1)), trained(make(kind, agent, count))
+    members = TWICE if count == 8 else MEMBERS
+    one, several = (trained(make(kind, agent, number, members)) for number in (1, count))
     assert one.keys() == several.keys()
     assert [name for name in one if not np.array_equal(one[name], several[name], equal_nan=True)] == []
 
@@ -123,17 +124,18 @@ def test_the_update_of_the_host_loop_speaks_to_no_other_device_and_reuses_memory
 def test_the_largest_number_of_devices_that_divides_the_members_is_taken_and_said():
     assert choose_devices(0, 8) == (None, None)  # a CPU is one device unless it is asked for more
     assert choose_devices(1, 8) == (None, None)
-    mesh, line = choose_devices(8, 8)
+    mesh, line = choose_devices(8, 16)
     assert mesh.size == 8
-    assert line == "devices: 8 members on 8 of 8 cpu devices, 1 on each"
+    assert line == "devices: 16 members on 8 of 8 cpu devices, 2 on each"
+    mesh, line = choose_devices(8, 8)  # the program of a single member has other last bits
+    assert mesh.size == 4
+    assert line == "devices: 8 members on 4 of 8 cpu devices, 2 on each (8 devices need 16, 24, ... members)"
     mesh, line = choose_devices(8, 12)
     assert mesh.size == 6
-    assert line == (
-        "devices: 12 members on 6 of 8 cpu devices, 2 on each (8 devices need a number of members that 8 divides)"
-    )
+    assert line == "devices: 12 members on 6 of 8 cpu devices, 2 on each (8 devices need 16, 24, ... members)"
     mesh, line = choose_devices(4, 7)
     assert mesh is None
-    assert line.startswith("devices: 7 members on 1 of 8 cpu devices, 7 on each (4 devices need")
+    assert line.startswith("devices: 7 members on 1 of 8 cpu devices, 7 on each (4 devices need 8, 12, ")
     with pytest.raises(UsageError, match="devices must be from 0 to 8, as many cpu devices as there are, not 9"):
         choose_devices(9, 9)
 
