@@ -285,6 +285,33 @@ def test_what_becomes_of_tasks(tmp_path, monkeypatch):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            lambda ray: ConnectionError("Could not find any\nrunning Ray instance"),
+            "cannot use the Ray cluster at auto: Could",
+        ),
+        (lambda ray: RuntimeError("Version mismatch: Python"), "cannot use the Ray cluster at auto: Version mismatch"),
+        (lambda ray: ray.exceptions.RayError("no authentication token was found"), "at auto: no authentication token"),
+        (
+            lambda ray: ImportError("no grpc"),
+            r"auto needs the extra client of Ray: pip install 'ray\[client\]' \(no grpc\)",
+        ),
+    ],
+)
+def test_a_cluster_that_does_not_take_it(error, message):
+    ray = Scripted()
+
+    def refuse(**arguments):
+        raise error(ray)
+
+    ray.init = refuse
+    with pytest.raises(UsageError, match=message) as caught:
+        engine_module._connect(ray, "auto")
+    assert "\n" not in str(caught.value)
+
+
 def test_what_is_wrong_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"bad address 'nowhere' \(accepted: auto, HOST:PORT, ray://HOST:PORT\)"):
         make(address="nowhere")

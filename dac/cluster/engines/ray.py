@@ -219,7 +219,7 @@ def _connect(ray: Any, address: str) -> None:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except ImportError as error:  # ray:// is Ray's client, an extra of its own
         raise UsageError(f"{address} needs the extra client of Ray: pip install 'ray[client]' ({error})") from None
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:  # the last: no token
         raise UsageError(f"cannot use the Ray cluster at {address}: {_first_line(error)}") from None
 
 
