@@ -104,6 +104,21 @@ def test_the_sign_of_the_entropy():
     assert (sum(map(all, neighbours)), sum(map(any, neighbours))) == (1, 5)
 
 
+def test_the_sign_with_the_mixture():
+    text, at_the_end = page("entropy-sign"), {}
+    for name, column in (("DAC", "mixture_entropy"), ("SAC", "policy_entropy")):
+        rows = [row for row in read(RAW / "entropy-sign" / name.lower() / "cells.csv") if int(row["seed"]) < 4]
+        for weight in (1.0, -0.5):
+            mine = [row for row in rows if float(row["value_entropy"]) == weight]
+            of = {step: [row for row in mine if row["step"] == step] for step in ("5000", "10000")}
+            shown = [interval([float(r["visited"]) for r in of[step]]) for step in of]
+            entropy = np.mean([float(r[column]) for r in of["10000"]])
+            assert f"| {name} {weight:g} | {' | '.join(shown)} | {entropy:.2f} |" in text
+            at_the_end[name, weight] = [float(r["visited"]) for r in of["10000"]]
+    assert f"is {better(at_the_end['DAC', -0.5], at_the_end['SAC', -0.5])}" in text
+    assert f"DAC 1 {better(at_the_end['DAC', -0.5], at_the_end['DAC', 1.0])}" in text
+
+
 def test_where_the_policy_is_narrow():
     found = defaultdict(list)
     for row in read(RAW / "entropy-sign" / "sac" / "entropy.csv"):
