@@ -33,6 +33,7 @@ from dac.rundir.lock import Lock
 from dac.rundir.writing import Recorder
 from dac.training import device
 from tests.cluster.postgres import server
+from tests.common import interrupt_at
 
 SMALL = {"hidden": (8, 8), "batch_size": 16, "update_after": 40, "random_steps": 30, "eval_every": 60, "steps": 180}
 WORDS = [f"--{n.replace('_', '-')}={'8,8' if n == 'hidden' else v}" for n, v in SMALL.items()]
@@ -237,7 +238,9 @@ def wait_for(condition, process):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_killed_process_is_gone_on_with(study, tmp_path):
+    """A real `kill -9`; the test above acts it at every moment."""
     out = tmp_path / "study"
     process = in_a_process(*STUDY, "--out", out)
     wait_for((out / POPULATIONS / "rung-0-001" / "progress.json").exists, process)
@@ -250,7 +253,7 @@ def test_what_is_left_of_a_killed_process_is_gone_on_with(study, tmp_path):
 def share(tmp_path, storage, capfd):
     """Two processes work on one study; returns which populations each of them trained, and the trials."""
     out = tmp_path / "study"
-    words = [*STUDY, "--trials", "12", "--steps", "540", "--storage", storage, "--out", str(out)]
+    words = [*STUDY, "--storage", storage, "--out", str(out)]
     words.remove("--quiet")
     with open(tmp_path / "other.txt", "w") as log:
         other = in_a_process(*words, stdout=log, stderr=log)
@@ -258,7 +261,7 @@ def share(tmp_path, storage, capfd):
         assert main(words) == 0
         assert other.wait(400) == 0, (tmp_path / "other.txt").read_text()
     texts = [capfd.readouterr().err, (tmp_path / "other.txt").read_text()]
-    shares = [[Path(line.split()[-1]).name for line in text.splitlines() if " of 9: " in line] for text in texts]
+    shares = [[Path(line.split()[-1]).name for line in text.splitlines() if " of 4: " in line] for text in texts]
     return shares, trials_of(out, storage)
 
 
@@ -266,12 +269,12 @@ def share(tmp_path, storage, capfd):
 def test_two_processes_share_a_study(kind, tmp_path, capfd):
     with server() if kind == "postgresql" else contextlib.nullcontext(str(tmp_path / "journal.log")) as storage:
         shares, trials = share(tmp_path, storage, capfd)
-    names = [f"rung-0-{k:03d}" for k in range(6)] + ["rung-1-000", "rung-1-001", "rung-2-000"]
+    names = ["rung-0-000", "rung-0-001", "rung-0-002", "rung-1-000"]
     assert sorted(shares[0] + shares[1]) == names  # each was trained once
     assert all(shares)
-    assert [trial.number for trial in trials] == list(range(12))
+    assert [trial.number for trial in trials] == list(range(6))
     assert sum(trial.state == TrialState.COMPLETE for trial in trials) == 2
-    assert sum(trial.state == TrialState.PRUNED for trial in trials) == 10
+    assert sum(trial.state == TrialState.PRUNED for trial in trials) == 4
 
 
 def test_a_study_is_kept_in_postgresql(study, tmp_path, capsys):
@@ -309,6 +312,24 @@ def test_a_folder_that_is_planned_in_elsewhere_is_waited_for(study, monkeypatch)
     monkeypatch.setattr(tuner.time, "sleep", release)
     assert main([*STUDY, "--out", str(study[0])]) == 0
     assert len(moments) >= 3
+
+
+def test_the_population_of_a_lost_machine_is_taken_over(study, tmp_path, monkeypatch, capsys):
+    """Its lock names another machine, which gives no sign of life; there is nothing else to do."""
+    out = tmp_path / "study"
+    words = [*STUDY, "--trials", "2", "--out", str(out)]
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 120)
+        assert main(words) == 130
+    population = out / POPULATIONS / "rung-0-000"
+    foreign = {"pid": 1, "host": "elsewhere", "boot": "another", "lease": 0.5, "beat": "000000000007"}
+    (population / "lock").write_text(json.dumps(foreign))
+    monkeypatch.setattr(tuner, "PATIENCE", 0.0)
+    words.remove("--quiet")
+    assert main(words) == 0
+    assert "waiting for rung-0-000, which other processes train" in capsys.readouterr().err
+    assert {trial.state for trial in trials_of(out)} == {TrialState.COMPLETE}
+    assert [t.params for t in trials_of(out)] == [t.params for t in trials_of(study[0])][:2]
 
 
 @pytest.mark.parametrize(
