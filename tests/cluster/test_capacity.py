@@ -1,5 +1,6 @@
 """The numbers of the capacity plan are those of the published runs, the real planner and the real driver."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,14 @@ def test_rates_between_and_beyond_what_was_measured():
     with pytest.raises(UsageError, match="nothing like SparseWalker2d was measured"):
         rates.iteration("SparseWalker2d", "dac", 1)
     assert "| 1,000 | 0.972 |" in markdown(rows_of_measured([measured(5, 1000.0)], 3.5))
+
+
+def test_what_packing_is_worth_is_that_of_the_raw_line():
+    row = json.loads((ROOT / "results/bench/packing-2-cores.jsonl").read_text())
+    page = " ".join((ROOT / "docs/studies.md").read_text().split())
+    rate, alone, ratio = row["agent_steps_per_second"], row["one_process_per_member"], row["ratio"]
+    assert f"makes {round(rate, -1):,.0f} agent-steps per second" in page
+    assert f"two at a time, {alone:.0f}: {ratio:.1f} times as many" in page
+    assert f"and {row['ratio_per_processor_second']:.0f} times as many per second of processor time" in page
+    assert f"In training alone it was {row['ratio_in_training']:.2f} times" in page
+    assert ratio == pytest.approx(rate / alone)
