@@ -4,9 +4,10 @@ python bench/kernels.py [--members 1,64] [--algorithm dac] [--precision bf16,flo
     [--tiles forward=64,64,8,2 --tiles weights=32,64,8,2 --tiles weights=64,64,8,2 ...]
 
 Every `--tiles` is one more way to cut one kernel (rows, hidden units, warps, stages; powers of two), timed beside the
-others; the last one that is named for a kernel is what the update runs with. Parity comes first: a pass whose error
-is more than twice that of XLA's own at the same precision ends the program. Without a GPU, `--interpret --hidden 16
---batch 32 --members 2 --updates 1 --rounds 1` goes through everything in Pallas' interpreter, where times mean nothing.
+others; the update runs with the fastest of them. Parity comes first: a pass whose error is more than twice that of
+XLA's own at the same precision is not `fine`, and one that is wrong altogether ends the program. Without a GPU,
+`--interpret --hidden 16 --batch 32 --members 2 --updates 1 --rounds 1` goes through everything in Pallas' interpreter,
+where times mean nothing.
 
 XLA leaves kernels out of CUDA graphs unless it is told their names (github.com/jax-ml/jax/issues/27988); to compare,
 run it again with XLA_FLAGS='--legacy_command_buffer_custom_call_targets=__gpu$xla.gpu.triton,triton_kernel_call_ffi'.
@@ -33,6 +34,10 @@ from dac.kernels.mlp import TILES, How, Network, Tile
 OPERANDS = {"bf16": "bfloat16", "float32": "float32"}
 INPUT, OUTPUT = SPEC.obs_size + SPEC.action_size, 1
 """Sizes of a critic, of which an update has most passes."""
+
+
+WRONG = 5
+"""So many times XLA's own error is no matter of rounding."""
 
 
 def draw(members: int, hidden: int, batch: int) -> tuple[Network, jax.Array, jax.Array]:
@@ -90,7 +95,7 @@ def exact(network: Network, x: jax.Array, gradient: jax.Array) -> dict[str, list
 
 
 def parity(precision: str, hidden: int, batch: int, interpret: bool) -> bool:
-    """Whether no pass errs more than twice as much as XLA's own, for a batch and a layer that fill no tile as well."""
+    """Whether no pass is wrong altogether, also for a batch and a layer that fill no tile; rounding errs far less."""
     good = True
     for size, rows in ((hidden, batch), (hidden - 3, batch - 5)):
         data = draw(3, size, rows)
@@ -105,7 +110,7 @@ def parity(precision: str, hidden: int, batch: int, interpret: bool) -> bool:
                 for of in found.values()
             ]
             fine = errors[0] <= 2 * errors[1] + 1e-6  # a NaN is not
-            good &= fine
+            good &= errors[0] <= WRONG * errors[1] + 1e-3
             report(f"parity {name} {precision} {size}", kernel=errors[0], xla=errors[1], fine=fine)
     return good
 
@@ -124,8 +129,10 @@ def in_a_row(function: Callable[..., Any], data: tuple[Network, jax.Array, jax.A
     return lambda: run(*data)
 
 
-def time_passes(members: int, precision: str, tiles: list[tuple[str, Tile]], options: argparse.Namespace) -> None:
-    """Milliseconds of every pass, as XLA compiles it and for every way to cut its kernel."""
+def time_passes(
+    members: int, precision: str, tiles: list[tuple[str, Tile]], options: argparse.Namespace
+) -> dict[str, Tile]:
+    """Milliseconds of every pass, as XLA compiles it and for every way to cut its kernel; returns the fastest way."""
     data = draw(members, options.hidden, options.batch)
     multiplied = INPUT * options.hidden + options.hidden**2 + options.hidden * OUTPUT
     flop = {"forward": 2, "weights": 6, "input": 6}  # per weight and example, a forward pass among those of a gradient
@@ -141,18 +148,28 @@ def time_passes(members: int, precision: str, tiles: list[tuple[str, Tile]], opt
         if (name, tile) not in ways:
             ways.append((name, tile))
     before = dict(TILES)
+    fastest: dict[str, tuple[float, Tile]] = {}
     for name, tile in ways:
         if tile is not None:
             TILES[name] = tile
         how = None if tile is None else How(OPERANDS[precision], options.interpret)
-        taken = seconds(in_a_row(passes(how, precision)[name], data, options.updates), options.rounds) / options.updates
-        TILES.update(before)
+        try:
+            run = in_a_row(passes(how, precision)[name], data, options.updates)
+            taken = seconds(run, options.rounds) / options.updates
+        except jax.errors.JaxRuntimeError as error:  # such as more shared memory than there is; the others go on
+            report(f"pass {name} {precision} x{members} {_shown(tile)}", failed=str(error)[:200])
+            continue
+        finally:
+            TILES.update(before)
+        if tile is not None:
+            fastest[name] = min(fastest.get(name, (taken, tile)), (taken, tile), key=lambda found: found[0])
         report(
-            f"pass {name} {precision} x{members} {'xla' if tile is None else _shown(tile)}",
+            f"pass {name} {precision} x{members} {_shown(tile)}",
             ms=taken * 1e3,
             teraflops=flop[name] * multiplied * options.batch * members / taken / 1e12,
             least_bytes_per_second=moved[name] * members / taken,
         )
+    return {name: tile for name, (_, tile) in fastest.items()}
 
 
 def time_updates(algorithm: str, members: int, precision: str, options: argparse.Namespace) -> None:
@@ -184,8 +201,8 @@ def time_updates(algorithm: str, members: int, precision: str, options: argparse
         )
 
 
-def _shown(tile: Tile) -> str:
-    return f"{tile.rows},{tile.hidden},{tile.warps},{tile.stages}"
+def _shown(tile: Tile | None) -> str:
+    return "xla" if tile is None else f"{tile.rows},{tile.hidden},{tile.warps},{tile.stages}"
 
 
 def tile_option(text: str) -> tuple[str, Tile]:
@@ -216,9 +233,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit("a kernel is wrong on this device; nothing is timed")
     for members in (int(number) for number in options.members.split(",")):
         for precision in precisions:
-            time_passes(members, precision, options.tiles, options)
             before = dict(TILES)
-            TILES.update(options.tiles)
+            TILES.update(time_passes(members, precision, options.tiles, options))
             for algorithm in options.algorithm.split(","):
                 time_updates(algorithm, members, precision, options)
             TILES.update(before)
