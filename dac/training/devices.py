@@ -1,9 +1,10 @@
 """Several devices for one population: every device has some of the members, and runs the program of one device.
 
-Members need nothing of each other, so nothing travels between devices. It would take one program for all devices to
-say so to XLA (`jax.shard_map`), but XLA optimises a program for several devices in another order, and the last bits of
-a sum differ then. So each device gets the very program that it would run if its members were the whole population,
-one call after the other, none waited for; and the results are the same to the bit, however many devices there are.
+Members need nothing of each other, so nothing travels between devices. Each device gets the very program that it would
+run if its members were the whole population, one call after the other, none waited for. So the results are, to the bit,
+those of populations with as many members as a device has. One program for all devices (`jax.shard_map`) would not even
+give that: XLA optimises a program for several devices in another order. How far a population of other members is the
+same is XLA's affair, which may compile a program for another number of members in another way.
 
 Between calls a tree is one of two things: `Parts`, what each device has of it, or arrays that are spread over the
 devices by their leading axis (`jax.sharding`), which the rest of the package can read like any others.
@@ -37,8 +38,8 @@ def choose_devices(wanted: int, members: int) -> tuple[Mesh | None, str | None]:
     """Choose the devices of a run and say which they are, where there is a choice; None stands for one device.
 
     Every device has as many members as the others, so it is the largest number of devices that divides them. And each
-    has at least two: XLA compiles the program of a single member otherwise, and its last bits differ from those of the
-    same member among others. 0 asks for every accelerator; a CPU is one device unless XLA was told to divide it.
+    has at least two, since the program of a single member is the one that differs most from those of many. 0 asks for
+    every accelerator; a CPU is one device unless XLA was told to divide it.
     """
     found = jax.local_devices()
     kind = found[0].platform

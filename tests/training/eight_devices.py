@@ -31,7 +31,7 @@ def make(kind, agent, count, members=MEMBERS, **more):
     mesh, changes, settings = choose_devices(count, len(members))[0], {"envs": 2, "steps": 240}, SMALL
     if agent is PPO:
         changes = {"random_steps": 0, "rollout": 40, "capacity": 40}
-        settings = {"hidden": (8,), "minibatches": 4, "epochs": 1}
+        settings = {"hidden": (8,), "rollout": 40, "minibatches": 4, "epochs": 1}
     changes |= {"offline_share": 0.5} if "dataset" in more else {}
     agent, sched = agent(**settings), schedule(**changes)
     if kind == "device":
@@ -78,17 +78,23 @@ CASES = [
 def test_a_dataset_is_on_every_device(kind):
     spec = (Target() if kind == "device" else find_task("Hopper")).spec
     rows = np.random.default_rng(0).uniform(-1, 1, (50, row_size(spec if kind == "device" else spec())))
-    one, several = (trained(make(kind, SAC, n, dataset=rows.astype(np.float32))) for n in (1, 4))
-    assert [name for name in one if not np.array_equal(one[name], several[name], equal_nan=True)] == []
+    _compare(kind, SAC, 4, MEMBERS, dataset=rows.astype(np.float32))
 
 
 @pytest.mark.parametrize(("kind", "agent", "count"), CASES)
-def test_members_are_the_same_to_the_bit_on_several_devices(kind, agent, count):
-    """Networks, optimisers, replay buffers, measurements and episodes; the frozen member is not on the first device."""
-    members = TWICE if count == 8 else MEMBERS
-    one, several = (trained(make(kind, agent, number, members)) for number in (1, count))
-    assert one.keys() == several.keys()
-    assert [name for name in one if not np.array_equal(one[name], several[name], equal_nan=True)] == []
+def test_a_device_has_the_population_of_its_members_to_the_bit(kind, agent, count):
+    """Networks, optimisers, replay buffers, measurements and episodes; the frozen member is on the second device."""
+    _compare(kind, agent, count, TWICE if count == 8 else MEMBERS)
+
+
+def _compare(kind, agent, count, members, **more):
+    """The members of the second device, of which one breaks, with a population that has no others."""
+    own = len(members) // count
+    several = trained(make(kind, agent, count, members, **more), poisoned=own + 1)
+    alone = trained(make(kind, agent, 1, members[own : 2 * own], **more), poisoned=1)
+    assert several.keys() == alone.keys()
+    share = {name: np.split(array, count)[1] for name, array in several.items()}  # of its environments too
+    assert [name for name in alone if not np.array_equal(alone[name], share[name], equal_nan=True)] == []
 
 
 def test_each_device_has_its_members_and_no_program_speaks_to_another():
