@@ -104,6 +104,23 @@ def test_the_sign_of_the_entropy():
     assert (sum(map(all, neighbours)), sum(map(any, neighbours))) == (1, 5)
 
 
+def test_the_sign_on_fresh_seeds():
+    raw, text = RAW / "entropy-sign" / "fresh", page("entropy-sign").split("## On fresh seeds")[1].split("\n## ")[0]
+    found = cells(raw, "value_entropy")
+    for weight in (1.0, -0.5):
+        row = [interval(found[weight, step]) for step in (10_000, 20_000, 30_000)]
+        row.append("" if weight == 1 else better(found[weight, 30_000], found[1.0, 30_000]))
+        entered, seeds = rooms(raw, "value_entropy", weight)
+        assert seeds == 10
+        line = f"| {weight:g} | {' | '.join(row)} | {', '.join(map(str, entered))} |"
+        assert line.replace("|  |", "| |") in text, line
+    assert f"{np.mean(found[-0.5, 30_000]) / np.mean(found[1.0, 30_000]):.1f} times" in text
+    assert f"the worst of its seeds has {min(found[-0.5, 30_000]):.0f}" in text
+    above = sum(value > min(found[-0.5, 30_000]) for value in found[1.0, 30_000])
+    assert above == 3
+    assert "three of ten" in text
+
+
 def test_the_sign_with_the_mixture():
     text, at_the_end = page("entropy-sign"), {}
     for name, column in (("DAC", "mixture_entropy"), ("SAC", "policy_entropy")):
