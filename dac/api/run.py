@@ -115,7 +115,7 @@ def resume(
 
 
 def pool(members: Sequence[tuple[Run | Path | str, int]], out: Path | str) -> Run:
-    """Put members of several runs together as a new run, which goes on as each of them would have alone, to the bit.
+    """Put members of several runs together as a new run, which goes on as each of them would have where it was.
 
         best = dac.pool([("runs/maze-dac-001", 3), ("runs/maze-dac-002", 0)], out="runs/best").resume()
 

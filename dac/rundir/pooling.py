@@ -1,4 +1,4 @@
-"""Members of several runs go on together as one run, to the bit as each would have alone.
+"""Members of several runs go on together as one run, each as it would have gone on where it was.
 
 A member's randomness follows from its seed and the step, everything that changes with time is stored with a leading
 member axis, and what is shared is the step alone. So members that stand at the same step of runs that differ only in
