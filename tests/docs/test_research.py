@@ -199,3 +199,29 @@ def test_joint_adaptation():
         betas = [np.mean(course[target, start, step], axis=0)[0] for step in (2000, 4000, 6000, 8000)]
         final = np.mean(course[target, start, 8000], axis=0)[1]
         assert f"| {target:g} | {start:g} | {' | '.join(f'{b:.3g}' for b in betas)} | {final:.0f} |" in text
+
+
+def test_noise_on_rewards():
+    found, text = defaultdict(list), page("reward-noise")
+    for row in read(RAW / "reward-noise" / "cells.csv"):
+        found[row["run"], float(row["scale"]), int(row["step"])].append(float(row["visited"]))
+    plain, dac = ("stored", 0.0), ("dac", 0.0)
+    names = {
+        "none": plain,
+        "stored, 0.1": ("stored", 0.1),
+        "stored, 0.3": ("stored", 0.3),
+        "stored, 1": ("stored", 1.0),
+        "fresh, 0.3": ("fresh", 0.3),
+        "*DAC 0.5, no noise*": dac,
+    }
+    for name, setting in names.items():
+        row = [interval(found[*setting, step]) for step in (10_000, 20_000, 30_000)]
+        last = found[*setting, 30_000]
+        assert len(last) == 10
+        row += ["" if setting == other else better(last, found[*other, 30_000]) for other in (dac, plain)]
+        assert f"| {name} | {' | '.join(row)} |".replace("|  |", "| |") in text
+    for setting in (("fresh", 0.3), dac):
+        assert f"{np.mean(found[*setting, 30_000]):.0f}" in text.split("## Prediction")[0]
+    signs = cells(RAW / "entropy-sign" / "fresh", "value_entropy")
+    assert f"{np.mean(signs[-0.5, 30_000]):.0f} cells ([the sign]" in text
+    assert f"have {np.mean(signs[1.0, 30_000]):.0f} in the run" in text
