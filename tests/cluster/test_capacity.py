@@ -70,12 +70,16 @@ def test_rates_between_and_beyond_what_was_measured():
     assert "| 1,000 | 0.972 |" in markdown(rows_of_measured([measured(5, 1000.0)], 3.5))
 
 
-def test_what_packing_is_worth_is_that_of_the_raw_line():
-    row = json.loads((ROOT / "results/bench/packing-2-cores.jsonl").read_text())
+def test_what_packing_is_worth_is_that_of_the_raw_lines():
+    lines = (ROOT / "results/bench/packing-2-cores.jsonl").read_text().splitlines()
+    row, longer = map(json.loads, lines)
     page = " ".join((ROOT / "docs/studies.md").read_text().split())
     rate, alone, ratio = row["agent_steps_per_second"], row["one_process_per_member"], row["ratio"]
     assert f"makes {round(rate, -1):,.0f} agent-steps per second" in page
-    assert f"two at a time, {alone:.0f}: {ratio:.1f} times as many" in page
+    assert f"two at a time, {alone:,.0f}: {ratio:.1f} times as many" in page
+    assert (row["steps"], longer["steps"]) == (4_000, 40_000)
+    assert f"with 40,000 steps it is {longer['ratio']:.1f} times as many" in page
     assert f"and {row['ratio_per_processor_second']:.0f} times as many per second of processor time" in page
-    assert f"In training alone it was {row['ratio_in_training']:.2f} times" in page
+    in_training = f"{row['ratio_in_training']:.2f} times and {longer['ratio_in_training']:.2f} times"
+    assert f"In training alone it was {in_training}" in page
     assert ratio == pytest.approx(rate / alone)
