@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import math
 import re
@@ -35,7 +34,7 @@ from dac.cluster.positions import Place, find_lines
 from dac.config import Training, parse_seeds, resolve
 from dac.config.run import UNCOUNTED
 from dac.config.schema import MAX_MEMBERS, check, fields_of, owners_of, settings_of
-from dac.core.types import UsageError
+from dac.core.errors import UsageError, did_you_mean
 from dac.experiments.paper import Method
 from dac.experiments.plan import Cell
 from dac.tasks import find_task
@@ -159,7 +158,9 @@ class _Reader:
         algorithms = self._names(value, place, "algorithms", "dac")
         for number, name in enumerate(algorithms):
             if name not in ALGORITHMS:
-                self._refuse((*place, number), f"unknown algorithm {name!r}{_close(name, ALGORITHMS)}", ALGORITHMS)
+                self._refuse(
+                    (*place, number), f"unknown algorithm {name!r}{did_you_mean(name, ALGORITHMS)}", ALGORITHMS
+                )
         return algorithms
 
     def _tasks(self, value: Any, place: Place) -> list[str]:
@@ -191,7 +192,7 @@ class _Reader:
                 everyone[name] = _Value(value, (*place, name))
                 continue
             if name not in ALGORITHMS:
-                self._refuse((*place, name), f"unknown algorithm {name!r}{_close(name, ALGORITHMS)}", ALGORITHMS)
+                self._refuse((*place, name), f"unknown algorithm {name!r}{did_you_mean(name, ALGORITHMS)}", ALGORITHMS)
             if name not in algorithms and place[0] == "part":
                 self._refuse((*place, name), f"{name} is not among the algorithms of this part", algorithms)
             found[name] = {inner: _Value(v, (*place, name, inner)) for inner, v in value.items()}
@@ -233,7 +234,7 @@ class _Reader:
             if name not in fields and name not in loop:
                 others, accepted = owners_of(name), [*loop, *fields]
                 accepted.remove("combine")
-                hint = f": it is a setting of {', '.join(others)}" if others else _close(name, accepted)
+                hint = f": it is a setting of {', '.join(others)}" if others else did_you_mean(name, accepted)
                 where = f" (give it in [settings.{others[0]}])" if others and others[0] in ALGORITHMS else ""
                 self._refuse(given.place, f"unknown setting {name!r} for {algorithm}{hint}{where}", accepted)
             kind, field = fields[name] if name in fields else loop[name]
@@ -303,7 +304,7 @@ class _Reader:
     def _keys(self, table: Mapping[str, Any], place: Place, accepted: Sequence[str]) -> None:
         for name in table:
             if name not in accepted:
-                hint = _close(name, accepted)
+                hint = did_you_mean(name, accepted)
                 if not hint and (name in fields_of(Training) or owners_of(name)):
                     hint = "; settings stand in the table [settings]"
                 self._refuse((*place, name), f"unknown key {name!r}{hint}", accepted)
@@ -327,11 +328,6 @@ class _Reader:
         while place and place not in self._lines:
             place = place[:-1]
         return self._lines.get(place, 1)
-
-
-def _close(name: str, accepted: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(accepted), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _text(value: Any) -> str:

@@ -84,16 +84,21 @@ def better(one, other):
     return "{:.2f} [{:.2f}, {:.2f}]".format(*probability_of_improvement(np.array(one), np.array(other)))
 
 
+def check_signs(raw, text, found, weights, seeds):
+    """Every row of a table of weights: cells on the way, the probability against weight 1, and the far rooms."""
+    for weight in weights:
+        row = [interval(found[weight, step]) for step in (10_000, 20_000, 30_000)]
+        row.append("" if weight == 1 else better(found[weight, 30_000], found[1.0, 30_000]))
+        entered, count = rooms(raw, "value_entropy", weight)
+        assert count == seeds
+        line = f"| {weight:g} | {' | '.join(row)} | {', '.join(map(str, entered))} |"
+        assert line.replace("|  |", "| |") in text, line
+
+
 def test_the_sign_of_the_entropy():
     raw, text = RAW / "entropy-sign" / "sac", page("entropy-sign")
     found = cells(raw, "value_entropy")
-    for weight in (1.0, 0.0, -0.25, -0.5, -1.0, -2.0):
-        row = [interval(found[weight, step]) for step in (10_000, 20_000, 30_000)]
-        row.append("" if weight == 1 else better(found[weight, 30_000], found[1.0, 30_000]))
-        entered, seeds = rooms(raw, "value_entropy", weight)
-        assert seeds == 5
-        line = f"| {weight:g} | {' | '.join(row)} | {', '.join(map(str, entered))} |"
-        assert line.replace("|  |", "| |") in text, line
+    check_signs(raw, text, found, (1.0, 0.0, -0.25, -0.5, -1.0, -2.0), 5)
     for weight in (-0.5, -1.0):
         assert round(np.mean(found[weight, 30_000]) / np.mean(found[1.0, 30_000]), 1) == 1.5
     neighbours = [
@@ -107,13 +112,7 @@ def test_the_sign_of_the_entropy():
 def test_the_sign_on_fresh_seeds():
     raw, text = RAW / "entropy-sign" / "fresh", page("entropy-sign").split("## On fresh seeds")[1].split("\n## ")[0]
     found = cells(raw, "value_entropy")
-    for weight in (1.0, -0.5):
-        row = [interval(found[weight, step]) for step in (10_000, 20_000, 30_000)]
-        row.append("" if weight == 1 else better(found[weight, 30_000], found[1.0, 30_000]))
-        entered, seeds = rooms(raw, "value_entropy", weight)
-        assert seeds == 10
-        line = f"| {weight:g} | {' | '.join(row)} | {', '.join(map(str, entered))} |"
-        assert line.replace("|  |", "| |") in text, line
+    check_signs(raw, text, found, (1.0, -0.5), 10)
     assert f"{np.mean(found[-0.5, 30_000]) / np.mean(found[1.0, 30_000]):.1f} times" in text
     assert f"the worst of its seeds has {min(found[-0.5, 30_000]):.0f}" in text
     above = sum(value > min(found[-0.5, 30_000]) for value in found[1.0, 30_000])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping, Sequence
 
 from dac.cluster.engines.base import AbstractEngine
-from dac.core.errors import UsageError
+from dac.core.errors import UsageError, did_you_mean
 
 ENGINES = {
     "local": "dac.cluster.engines.local",
@@ -20,9 +19,7 @@ ENGINES = {
 def check_engine(name: str, address: str | None = None, options: Mapping[str, str] | None = None) -> None:
     """Refuse an engine that does not exist, and an address or options for this machine."""
     if name not in ENGINES:
-        close = difflib.get_close_matches(name, ENGINES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UsageError(f"unknown engine {name!r}{hint} (accepted: {', '.join(ENGINES)})")
+        raise UsageError(f"unknown engine {name!r}{did_you_mean(name, ENGINES)} (accepted: {', '.join(ENGINES)})")
     if name == "local" and address is not None:
         raise UsageError("the engine `local` is this machine and takes no `address=`")
     if name == "local" and options:
