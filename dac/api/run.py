@@ -120,7 +120,7 @@ def pool(members: Sequence[tuple[Run | Path | str, int]], out: Path | str) -> Ru
         best = dac.pool([("runs/maze-dac-001", 3), ("runs/maze-dac-002", 0)], out="runs/best").resume()
 
     The runs differ in seeds and float settings only, and their latest checkpoints are of the same step; they are only
-    read. Environments that cannot be saved (Gymnasium's) begin new episodes, as in any run that resumes.
+    read. Environments that cannot be saved begin new episodes, as in any run that resumes.
     """
     picks = [(run if isinstance(run, RunDirectory) else RunDirectory(run), index) for run, index in members]
     return Run(pool_members(picks, Path(out)).directory)

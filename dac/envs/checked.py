@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -17,12 +19,19 @@ from jaxtyping import Float32
 from dac.core.errors import UsageError
 from dac.envs.bounds import ActionBounds
 from dac.envs.host import EnvironmentFailure
+from dac.envs.saving import CannotSave, Capturer, same_global_randomness
 from dac.envs.spaces import Spaces, flatten, one_line
 from dac.envs.success import read_success
 
 NO_LIMIT = 2**31 - 1
 """The horizon of an environment without a time limit."""
 _LARGEST = float(np.finfo(np.float32).max)
+TRIAL = 50
+"""Steps for which a restored environment is compared with the one that was captured, and as many after a reset."""
+PATIENCE = 0.5
+"""Seconds that such steps may take, where 50 take longer."""
+WARM_UP = 10
+"""Steps before an environment is captured."""
 
 MakeEnv: TypeAlias = Callable[[], gym.Env]
 
@@ -38,6 +47,18 @@ class Layout:
     """The observation space where it is not a vector already."""
     horizon: int = dataclasses.field(compare=False)
     row: int = dataclasses.field(compare=False)
+
+
+class Captured(NamedTuple):
+    """What the future of one environment depends on."""
+
+    packed: bytes
+    obs: Float32[np.ndarray, " obs"]
+    """The latest observation."""
+    steps: int
+    """Steps since the first reset."""
+    cell: int
+    success: bool | None
 
 
 class CheckedEnv:
@@ -60,9 +81,11 @@ class CheckedEnv:
         self._obs_space = self.env.observation_space
         self._bounds = ActionBounds.of(self.layout.action_space)
         self._steps = 0
+        self._obs = np.zeros(self.layout.obs_size, np.float32)
         self.cell = -1
         self.success: bool | None = None
         """What the last step said of success."""
+        self._capturer = Capturer(self.env)
 
     def reset(self, seed: int) -> Float32[np.ndarray, " obs"]:
         self._steps = 0
@@ -84,6 +107,7 @@ class CheckedEnv:
         obs, reward, terminated, truncated = answer[0], self._read_reward(answer[1], when), *map(bool, answer[2:4])
         next_obs = self._read(obs, when)
         self.cell, self.success = self._find_cell(when), read_success(answer[4])
+        self._obs = next_obs
         over = terminated or truncated
         first = self._begin(f"reset after {when}") if over else next_obs
         return next_obs, reward, terminated, truncated and not terminated, first
@@ -102,7 +126,19 @@ class CheckedEnv:
         if not isinstance(answer, tuple) or len(answer) != 2:
             got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
             self._fail(when, f"reset must return (obs, info); got {got}")
-        return self._read(answer[0], when)
+        self._obs = self._read(answer[0], when)
+        return self._obs
+
+    def capture(self) -> Captured:
+        """Return what the future depends on; `try_saving` says whether it is all."""
+        with _as_cannot_save():
+            return Captured(self._capturer.capture(), self._obs, self._steps, self.cell, self.success)
+
+    def restore(self, captured: Captured) -> None:
+        """Continue from what this environment, or another one of the same make, was captured with."""
+        with _as_cannot_save():
+            self._capturer.restore(captured.packed)
+        self._obs, self._steps, self.cell, self.success = captured[1:]
 
     def _inspect(self, row: int) -> Layout:
         """Refuse an environment that cannot be trained on."""
@@ -154,6 +190,61 @@ class CheckedEnv:
 
     def _fail(self, when: str, what: str, cause: Exception | None = None) -> NoReturn:
         raise EnvironmentFailure(f"environment {self._row}, {when}: {what}", self._row, when, what) from cause
+
+
+def try_saving(make: MakeEnv) -> str | None:
+    """Say why environments of this make cannot be saved, or None: another one that is restored does the same.
+
+    Two environments are made and closed again. One is captured in the middle of an episode and goes on; the other,
+    which has made other steps, is restored and goes on with the same actions. Their answers have to agree to the bit.
+    """
+    envs: list[CheckedEnv] = []
+    try:
+        with same_global_randomness():
+            envs.extend(CheckedEnv(make, row, check_finite=False) for row in range(2))
+            one, other = envs
+            actions = np.random.default_rng(0).uniform(-1, 1, (2 * TRIAL, math.prod(one.layout.action_space.shape)))
+            one.reset(1)
+            other.reset(2)
+            start = time.monotonic()
+            for action in actions[:WARM_UP].astype(np.float32):
+                one.step(action)
+            seconds = (time.monotonic() - start) / WARM_UP
+            for action in actions[: WARM_UP // 2].astype(np.float32):
+                other.step(-action)
+            captured, steps = one.capture(), int(np.clip(PATIENCE / max(seconds, 1e-9), 2, TRIAL))
+            expected = _follow(one, actions[: 2 * steps])
+            other.restore(captured)
+            found = _follow(other, actions[: 2 * steps])
+        differ = [number for number, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1]]
+        return f"restored, they go another way after {differ[0]} steps" if differ else None
+    except Exception as error:
+        return one_line(error) if isinstance(error, UsageError) else describe(error)  # not tried to its end
+    finally:
+        for env in envs:
+            env.env.close()
+
+
+@contextlib.contextmanager
+def _as_cannot_save() -> Iterator[None]:
+    """Tell whatever goes wrong in someone else's objects apart from what goes wrong in training."""
+    try:
+        yield
+    except CannotSave:
+        raise
+    except Exception as error:
+        raise CannotSave(describe(error)) from error
+
+
+def _follow(env: CheckedEnv, actions: np.ndarray) -> list[tuple[bytes, ...]]:
+    """What an environment answers to actions, the second half of them in an episode that is begun for them."""
+    found = []
+    for half in np.split(actions.astype(np.float32), 2):
+        for action in half:
+            answer = (*env.step(action), env.cell, repr(env.success))
+            found.append(tuple(np.asarray(part).tobytes() for part in answer))
+        env.begin()
+    return found
 
 
 def _advise(env: Any) -> str:

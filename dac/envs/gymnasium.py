@@ -16,13 +16,15 @@ Visited states are counted where the innermost environment (`env.unwrapped`) has
 
 Successes are read from what a step says in `info` (`success.py`).
 
-Gymnasium has no way to read an environment's state, so these environments cannot be saved (`supports_state`). For the
-same reason `reset(seeds)` starts as freshly as the environment's own `reset(seed=...)` does: an environment that keeps
-something across it (a curriculum, a counter of episodes) keeps it here too.
+Gymnasium has no way to read an environment's state. These environments are saved by their attributes where a trial
+shows that nothing else matters (`saving.py`), and `unsaved` says why not where it does not. `reset(seeds)` starts as
+freshly as the environment's own `reset(seed=...)` does: an environment that keeps something across it (a curriculum, a
+counter of episodes) keeps it here too.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import weakref
@@ -36,12 +38,15 @@ from jaxtyping import Bool, Float32, Int64
 from dac.core.errors import UsageError
 from dac.core.spec import EnvSpec
 from dac.envs.bounds import ActionBounds
-from dac.envs.checked import MakeEnv
-from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds
+from dac.envs.checked import Captured, MakeEnv
+from dac.envs.host import AbstractHostEnvs, HostStep, check_actions, check_count, check_seeds, check_state
 from dac.envs.robotics import import_package, maker
 from dac.envs.rows import Rows
 from dac.envs.spaces import one_line
 from dac.envs.workers import Workers
+
+PAGE = 4096
+"""Saved environments are filled up to a multiple of so many bytes, so that equal ones are mostly of one length."""
 
 
 def make_gymnasium(env: str | MakeEnv, num: int, *, workers: int = 0, check_finite: bool = True) -> GymnasiumEnvs:
@@ -60,8 +65,6 @@ class GymnasiumEnvs(AbstractHostEnvs):
     Workers pay where a step takes longer than the messages about it, some tenths of a millisecond. They are spawned,
     not forked, so a script that asks for them needs the usual `if __name__ == "__main__":`.
     """
-
-    supports_state = False
 
     def __init__(self, env: str | MakeEnv, num: int, *, workers: int = 0, check_finite: bool = True):
         self.num, workers = check_count("num", num), check_count("workers", workers, low=0)
@@ -110,13 +113,48 @@ class GymnasiumEnvs(AbstractHostEnvs):
     def successes(self) -> Bool[np.ndarray, " env"] | None:
         return None if self._successes is None else self._successes.copy()
 
+    @functools.cached_property
+    def unsaved(self) -> str | None:
+        """Found out by a trial, which makes two more environments, when it is first asked for."""
+        return self._rows.find_unsaved()
+
     def state(self) -> dict[str, np.ndarray]:
-        raise UsageError("Gymnasium environments cannot be saved: Gymnasium has no way to read an environment's state")
+        self._check_saved()
+        if not self._begun:
+            raise UsageError("call reset(seeds) before state()")
+        captured = self._rows.capture()
+        counters = [(one.steps, one.cell, -1 if one.success is None else one.success) for one in captured]
+        sizes = np.array([len(one.packed) for one in captured], np.int64)
+        packed = np.zeros((self.num, -(-sizes.max() // PAGE) * PAGE), np.uint8)
+        for row, one in zip(packed, captured, strict=True):
+            row[: len(one.packed)] = np.frombuffer(one.packed, np.uint8)
+        return {
+            "captured": packed,
+            "sizes": sizes,
+            "counters": np.array(counters, np.int64),
+            "obs": np.stack([one.obs for one in captured]),
+        }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "env obs"]:
-        raise UsageError(
-            "Gymnasium environments cannot be restored: Gymnasium has no way to set an environment's state"
+        self._check_saved()
+        obs, counters = np.zeros((self.num, self.spec.obs_size), np.float32), np.zeros((self.num, 3), np.int64)
+        check_state(state, {"sizes": counters[:, 0], "counters": counters, "obs": obs})
+        sizes, packed = state["sizes"], state.get("captured", np.zeros((0, 0)))
+        if packed.dtype != np.uint8 or packed.ndim != 2 or len(packed) != self.num or sizes.max() > packed.shape[1]:
+            raise UsageError(f"'captured' of the state must have {self.num} rows of {sizes.max()} bytes or more")
+        rows = zip(packed, sizes, state["obs"], state["counters"].tolist(), strict=True)
+        self._rows.restore(
+            [
+                Captured(row[:size].tobytes(), own.copy(), steps, cell, None if success < 0 else bool(success))
+                for row, size, own, (steps, cell, success) in rows
+            ]
         )
+        self._begun, self._visited = True, state["counters"][:, 1].copy()
+        return state["obs"].copy()
+
+    def _check_saved(self) -> None:
+        if self.unsaved is not None:
+            raise UsageError(f"these environments cannot be saved: {self.unsaved}")
 
     def close(self) -> None:
         self._finalizer()

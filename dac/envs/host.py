@@ -58,8 +58,6 @@ class AbstractHostEnvs(abc.ABC):
     """Mask of a grid's cells that cannot be entered, where that is known, for pictures."""
     notes: tuple[str, ...] = ()
     """What a person should know of how these environments are used."""
-    supports_state: bool = True
-    """Whether `state` and `restore` work; where they do not, they raise."""
 
     @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> Float32[np.ndarray, "env obs"]:
@@ -83,6 +81,11 @@ class AbstractHostEnvs(abc.ABC):
 
     def successes(self) -> Bool[np.ndarray, " env"] | None:
         """Return where the last step reached what its task asks for; None where the environments do not say."""
+        return None
+
+    @property
+    def unsaved(self) -> str | None:
+        """Why `state` and `restore` do not work, in which case they raise, or None where they do."""
         return None
 
     @abc.abstractmethod

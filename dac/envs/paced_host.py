@@ -25,7 +25,7 @@ class PacedEnvs(AbstractHostEnvs):
         self.envs, self._pace = envs, pace
         self.spec, self.bounds, self.num = envs.spec, envs.bounds, envs.num
         self.cells, self.walls = envs.cells, envs.walls
-        self.horizon, self.notes, self.supports_state = pace.horizon(envs.horizon), envs.notes, envs.supports_state
+        self.horizon, self.notes = pace.horizon(envs.horizon), envs.notes
         self._elapsed = np.zeros(envs.num, np.int64)
         self._visited = np.full(envs.num, -1, np.int64)
         self._successes: Bool[np.ndarray, " env"] | None = None
@@ -71,6 +71,10 @@ class PacedEnvs(AbstractHostEnvs):
 
     def successes(self) -> Bool[np.ndarray, " env"] | None:
         return None if self._successes is None else self._successes.copy()
+
+    @property
+    def unsaved(self) -> str | None:
+        return self.envs.unsaved
 
     def state(self) -> dict[str, np.ndarray]:
         return self.envs.state() | {"decisions": self._elapsed.copy()}

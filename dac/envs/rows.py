@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from dac.core.errors import UsageError
-from dac.envs.checked import CheckedEnv, Layout, MakeEnv
+from dac.envs.checked import Captured, CheckedEnv, Layout, MakeEnv, try_saving
 from dac.envs.host import HostStep
 from dac.envs.spaces import one_line
 
@@ -48,7 +48,7 @@ class Rows:
         self.closed = False
 
     def open(self, make: MakeEnv | bytes) -> Layout:
-        function = _unpickle(make) if isinstance(make, bytes) else make
+        self._make = function = _unpickle(make) if isinstance(make, bytes) else make
         for row in self._numbers:
             env = CheckedEnv(function, row, self._check_finite)
             if any(env.env.unwrapped is other.env.unwrapped for other in self._envs):
@@ -73,6 +73,22 @@ class Rows:
         flags = (np.array(terminated, np.bool_), np.array(truncated, np.bool_))
         step = HostStep(np.stack(next_obs), np.array(reward, np.float32), *flags, np.stack(obs))
         return Answer(step, np.array([env.cell for env in self._envs], np.int64), self._successes())
+
+    def find_unsaved(self) -> str | None:
+        """Say why these environments cannot be saved, or None."""
+        self._check_open()
+        return try_saving(self._make)
+
+    def capture(self) -> list[Captured]:
+        """Return what the future of each environment depends on."""
+        self._check_open()
+        return [env.capture() for env in self._envs]
+
+    def restore(self, captured: Sequence[Captured]) -> None:
+        """Continue every environment from what was captured."""
+        self._check_open()
+        for env, own in zip(self._envs, captured, strict=True):
+            env.restore(own)
 
     def _successes(self) -> Bool[np.ndarray, " env"] | None:
         said = [env.success for env in self._envs]

@@ -17,9 +17,10 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from jaxtyping import Float32, Int64
 
 from dac.core.errors import UsageError
-from dac.envs.checked import Layout, MakeEnv, describe
+from dac.envs.checked import Captured, Layout, MakeEnv, describe
 from dac.envs.host import EnvironmentFailure, HostStep
 from dac.envs.rows import Answer, Rows, find_common
+from dac.envs.saving import CannotSave
 from dac.envs.spaces import one_line
 
 PATIENCE = 5.0
@@ -38,6 +39,8 @@ class _Failure(NamedTuple):
     trace: str
     details: tuple[int | None, str, str] | None = None
     """Row, time and words of an `EnvironmentFailure`."""
+    unsaved: bool = False
+    """Whether it was a `CannotSave`."""
 
 
 class Workers:
@@ -52,6 +55,7 @@ class Workers:
         self.closed = False
 
     def open(self, make: MakeEnv) -> Layout:
+        self._make = make
         try:
             packed = pickle.dumps(CloudpickleWrapper(make))
         except Exception as error:
@@ -88,6 +92,21 @@ class Workers:
             return Answer(step, np.concatenate(cells), None)
         blocks = [np.zeros(len(b), np.bool_) if s is None else s for b, s in zip(self._blocks, said, strict=True)]
         return Answer(step, np.concatenate(cells), np.concatenate(blocks))
+
+    def find_unsaved(self) -> str | None:
+        """In a process of its own, so that an environment that ends it does not end these."""
+        with contextlib.closing(Workers(1, 1, self._check_finite)) as trial:
+            try:
+                trial.open(self._make)
+                return trial._ask("find_unsaved", [None])[0]
+            except UsageError as error:
+                return one_line(error)
+
+    def capture(self) -> list[Captured]:
+        return [one for block in self._ask("capture", [None] * len(self._blocks)) for one in block]
+
+    def restore(self, captured: Sequence[Captured]) -> None:
+        self._ask("restore", [captured[block[0] : block[-1] + 1] for block in self._blocks])
 
     def close(self) -> None:
         self.closed = True
@@ -126,7 +145,7 @@ class Workers:
                 if answer.details is not None:
                     raise EnvironmentFailure(answer.message, *answer.details) from error
                 if answer.usage:
-                    raise UsageError(answer.message)
+                    raise (CannotSave if answer.unsaved else UsageError)(answer.message)
                 raise error
         return answers
 
@@ -153,9 +172,11 @@ def _serve(pipe: Connection, block: Sequence[int], check_finite: bool) -> None:
         while True:
             method, argument = pipe.recv()
             try:
-                answer = getattr(rows, method)(argument)
+                answer = getattr(rows, method)(*(() if argument is None else (argument,)))
             except Exception as error:
-                usage = isinstance(error, UsageError)
+                usage, unsaved = isinstance(error, UsageError), isinstance(error, CannotSave)
                 details = (error.row, error.when, error.what) if isinstance(error, EnvironmentFailure) else None
-                answer = _Failure(usage, str(error) if usage else describe(error), traceback.format_exc(), details)
+                answer = _Failure(
+                    usage, str(error) if usage else describe(error), traceback.format_exc(), details, unsaved
+                )
             pipe.send(answer)

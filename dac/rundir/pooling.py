@@ -154,7 +154,8 @@ def _write(chosen: Sequence[tuple[_Source, int]], config: RunConfig, directory: 
             if number == str(index):
                 recorder.warnings[f"{k} {metric}"] = re.sub(r"^member \d+ \(", f"member {k} (", line)
     seconds = max(source.checkpoint.notes["seconds"] for source, _ in chosen)
-    arrays = {name: _side_by_side(chosen, name) for name in first.arrays}
+    everywhere = [name for name in first.arrays if all(name in source.arrays for source, _ in chosen)]
+    arrays = {name: _side_by_side(chosen, name) for name in everywhere}
     schedule = config.schedule()
     stored = max(first.checkpoint.step - 1, 0) * schedule.envs
     pooled = _Pooled(first.checkpoint.step, stored, schedule.capacity, arrays, _rows(chosen))
@@ -186,7 +187,12 @@ def _part(array: np.ndarray, count: int, index: int) -> np.ndarray:
 
 
 def _side_by_side(chosen: Sequence[tuple[_Source, int]], name: str) -> np.ndarray:
-    return np.concatenate([_part(source.arrays[name], len(source.run.members), index) for source, index in chosen])
+    """The members' parts of an array; rows of bytes, such as a saved environment's, are as long as the longest."""
+    parts = [_part(source.arrays[name], len(source.run.members), index) for source, index in chosen]
+    if parts[0].dtype == np.uint8 and parts[0].ndim == 2:
+        longest = max(part.shape[1] for part in parts)
+        parts = [np.pad(part, ((0, 0), (0, longest - part.shape[1]))) for part in parts]
+    return np.concatenate(parts)
 
 
 def _rows(chosen: Sequence[tuple[_Source, int]]) -> np.ndarray:

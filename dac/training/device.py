@@ -146,10 +146,6 @@ class DeviceLoop(AbstractLoop):
         lay_out(ring, rows)
         self._carry = dataclasses.replace(self._carry, ring=jnp.asarray(spread(ring, self.mesh)))
 
-    @property
-    def restores_exactly(self) -> bool:
-        return True
-
     def _without_ring(self) -> Carry:
         return dataclasses.replace(self._carry, ring=None)
 

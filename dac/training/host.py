@@ -26,6 +26,7 @@ from dac.core.schedule import Schedule
 from dac.core.trees import fill, name_leaves
 from dac.core.types import PRNGKey, float_dtype, row_size
 from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep
+from dac.envs.saving import CannotSave
 from dac.training import host_programs as programs
 from dac.training.devices import Parts, download, empty, everywhere, join, mesh_of, on_each, results, split, spread
 from dac.training.evaluate import Evaluation, Moment
@@ -35,6 +36,8 @@ from dac.training.step import measure_members, refreshes
 from dac.training.visits import VisitCounter
 
 MakeEnvs = Callable[[int], AbstractHostEnvs]
+ENVS = "envs."
+"""Marks the environments' arrays among those of a snapshot."""
 CHECK_EVERY = 100
 """Iterations between looks at the health of the networks; observations and rewards are looked at in every one."""
 EVALUATIONS_AT_ONCE = 8
@@ -114,6 +117,8 @@ class HostLoop(AbstractLoop):
         """Allocate the replay buffer, in host memory or on the device, and begin the first episodes."""
         count, row, dtype = len(self.members), row_size(self.spec), float_dtype()
         shape = (count, self.schedule.capacity, row)
+        self._unsaved: str | None = None  # why the environments cannot be saved, found out on the way
+        self._lost: str | None = None  # why they could not be restored
         self._host_ring = np.zeros(shape, dtype) if self.host_replay else None
         self._ring = None if self.host_replay else empty(shape, dtype, self.mesh)
         self._set_clock(0)
@@ -166,6 +171,7 @@ class HostLoop(AbstractLoop):
         try:
             return self.envs.step(actions.reshape(-1, self.spec.action_size).astype(np.float32))
         except EnvironmentFailure as failure:
+            self._unsaved = "some have made a step in which another one failed"
             # the update of this iteration is on its way, so the iteration counts; where it stands in the replay buffer,
             # the transition before it will stand once more
             self.step += 1
@@ -320,11 +326,15 @@ class HostLoop(AbstractLoop):
         tree = self._saved()
         return name_leaves(tree | {"state": copy(tree["state"])})
 
-    def _saved(self) -> dict[str, Any]:
+    def _saved(self, envs: bool = True) -> dict[str, Any]:
         """What `snapshot` saves. The clock and the noise follow from the step and the seeds."""
         saved: dict[str, Any] = {"state": self.states, "packed": self._packed, "obs": np.array(self._obs)}
-        if self.envs.supports_state:
-            saved["envs"] = self.envs.state()
+        if envs and self._unsaved is None and self.envs.unsaved is None:
+            try:
+                saved["envs"] = self.envs.state()
+            except CannotSave as error:  # though a trial had saved them: training goes on, and says so
+                self._unsaved = str(error)
+                self.health.news.append(f"from step {self.env_steps:,} on {self.inexact}")
         if self._visits is not None:
             saved["visits"] = self._visits.state()
         return saved
@@ -337,13 +347,21 @@ class HostLoop(AbstractLoop):
         return join(on_each(self.mesh, take_rows, self._ring, positions), self.mesh)
 
     def restore(self, step: int, arrays: Mapping[str, np.ndarray], rows: Iterable[tuple[int, np.ndarray]]) -> None:
-        saved = fill(self._saved(), arrays, "the checkpoint")
+        inside: dict[str, np.ndarray] = {}
+        envs: dict[str, np.ndarray] = {}
+        for name, array in arrays.items():  # how large an environment's state is, may change from step to step
+            (envs if name.startswith(ENVS) else inside)[name.removeprefix(ENVS)] = array
+        saved = fill(self._saved(envs=False), inside, "the checkpoint")
         self._fill_ring(rows)
         self.step = step
         self._packed, self._obs = saved["packed"], saved["obs"]
-        if self.envs.supports_state:
-            self.envs.restore(saved["envs"])
-        else:  # the transition that was under way is complete; what follows is a new episode
+        self._lost = None if envs else "the checkpoint was written without its environments"
+        if self.inexact is None:
+            try:
+                self.envs.restore(envs)
+            except CannotSave as error:
+                self._lost = str(error)
+        if self.inexact is not None:  # the transition that was under way is complete; what follows is a new episode
             self._obs = self._reset(step)
             self._check_observations(self._obs)
             np.nan_to_num(self._obs, copy=False, posinf=0, neginf=0)
@@ -356,8 +374,9 @@ class HostLoop(AbstractLoop):
         self._set_clock(step)
 
     @property
-    def restores_exactly(self) -> bool:
-        return self.envs.supports_state
+    def inexact(self) -> str | None:
+        why = self._unsaved or self.envs.unsaved or self._lost
+        return None if why is None else f"its environments begin new episodes when it is resumed ({why})"
 
     def _reset(self, step: int) -> np.ndarray:
         seeds = [env_seed(m.seed, RESET, step, env) for m in self.members for env in range(self.schedule.envs)]

@@ -146,9 +146,9 @@ class AbstractLoop(abc.ABC):
         """Continue from `snapshot()` and pieces of the replay buffer, each with the number of its first row."""
 
     @property
-    @abc.abstractmethod
-    def restores_exactly(self) -> bool:
-        """Whether a restored run is the same run, to the bit; if not, its environments begin new episodes."""
+    def inexact(self) -> str | None:
+        """Why a restored run is not the same run, to the bit, or None where it is."""
+        return None
 
     def metric_names(self) -> list[str]:
         """The keys of `measure`, known before anything was measured."""

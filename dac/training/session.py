@@ -144,6 +144,7 @@ class Session:
                 if self.save_every:
                     line, too_little = describe_disk(self.config, self.loop, directory)
                     self.say(line, warning=too_little)
+                    self._tell_once("inexact", self.loop.inexact)
                 try:
                     return self._run()
                 finally:
@@ -230,8 +231,8 @@ class Session:
         platform = jax.devices()[0].platform
         if platform != checkpoint.platform:
             self.say(f"it ran on {checkpoint.platform} and goes on on {platform}: not the same to the last bit")
-        if not loop.restores_exactly:
-            self.say("its environments cannot be saved: they begin new episodes, so it is not the same to the bit")
+        if loop.inexact is not None:
+            self.say(f"{loop.inexact}: not the same to the bit")
 
     def _run(self) -> RunDirectory:
         try:

@@ -491,13 +491,6 @@ def test_bad_calls():
         envs.step(np.array([[0.0], [np.nan]]))
     envs.step(np.zeros((2, 1)))  # a bad argument is no failed step
 
-    assert not GymnasiumEnvs.supports_state
-    assert make_mujoco("Hopper", 1).supports_state
-    with pytest.raises(UsageError, match="Gymnasium environments cannot be saved"):
-        envs.state()
-    with pytest.raises(UsageError, match="Gymnasium environments cannot be restored"):
-        envs.restore({})
-
 
 def test_every_environment_is_closed_once():
     made: list[Count] = []

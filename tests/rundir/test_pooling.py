@@ -37,6 +37,7 @@ CASES = [
     ("dac", "maze", TINY | LENGTH),
     ("sac", "SparseHopper", TINY | LENGTH | {"envs": 2, "update_ratio": 0.5, "eval_every": 60}),
     pytest.param("dac", "SparseHopper", TINY | LENGTH | {"alpha": "adapt", "replay": "host"}, marks=pytest.mark.slow),
+    ("sac", "gym:Pendulum-v1", TINY | LENGTH | {"eval_every": 60}),
     pytest.param("ppo", "maze", ON_POLICY | LENGTH, marks=pytest.mark.slow),
     pytest.param("rnd", "DelayedHopper", TINY | LENGTH | {"bonus_hidden": (8, 8)}, marks=pytest.mark.slow),
 ]

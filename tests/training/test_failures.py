@@ -49,7 +49,10 @@ class Fragile(gym.Env):
 
 @pytest.fixture
 def fragile(monkeypatch):
-    """Let the environment of that number raise; the first four are for training, the next four for evaluations."""
+    """Let the environment of that number raise.
+
+    The first four are for training, the next two for a trial whether they can be saved, four more for evaluations.
+    """
 
     def choose(number, at, where="step"):
         monkeypatch.setattr(Fragile, "made", itertools.count())
@@ -64,7 +67,7 @@ def fragile(monkeypatch):
     [
         (3, 27, "step", "environment 1, step 54", 54, [40]),
         (2, 3, "reset", "environment 0, reset after step 80", 80, [40]),
-        (7, 30, "step", "episode 1 of an evaluation, step 10", 80, [40]),
+        (9, 30, "step", "episode 1 of an evaluation, step 10", 80, [40]),
     ],
 )
 def test_it_is_named_and_saved_and_goes_on(tmp_path, fragile, number, at, where, said, saved, evaluated):

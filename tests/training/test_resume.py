@@ -12,14 +12,18 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import dac
 from dac.algorithms import ALGORITHMS
 from dac.cli import main
 from dac.core.types import UsageError
+from dac.envs.gymnasium import GymnasiumEnvs
+from dac.envs.saving import CannotSave, Capturer
 from dac.rundir.writing import Recorder
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
+from tests.envs.test_saving import Engine as Engine
 
 # one capacity for all, so that the tests share compiled programs
 TINY = {"hidden": (8, 8), "batch_size": 16, "update_after": 50, "random_steps": 30, "seeds": [0, 1, 2], "capacity": 80}
@@ -182,14 +186,71 @@ def test_damage_is_reported_and_the_checkpoint_before_is_used(tmp_path, monkeypa
     assert files(whole) == files(dac.load(tmp_path / "parts"))
 
 
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [
+        ("gym:Pendulum-v1", {}),
+        ("gym:Pendulum-v1", {"workers": 2, "frame_skip": 2, "envs": 2}),
+        pytest.param("gym:FetchPush-v4", {}, marks=pytest.mark.slow),
+        pytest.param("gym:FrankaKitchen-v1", {}, marks=pytest.mark.slow),
+        pytest.param("gym:AdroitHandDoor-v1", {}, marks=pytest.mark.slow),
+        pytest.param("gym:HandReach-v3", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_gymnasiums_environments_resume_to_the_bit(tmp_path, monkeypatch, task, changes):
+    """They are saved by their attributes, in the middle of episodes."""
+    settings = TINY | {"steps": 160, "eval_every": 80, "checkpoint_every": 50, "eval_limit": 50} | changes
+    whole = dac.train("sac", task, out=tmp_path / "whole", **settings)
+    parts = killed_and_resumed("sac", task, tmp_path / "parts", monkeypatch, 80, **settings)
+    assert files(whole) == files(parts)
+
+
+def killed_and_resumed_by_command(env, directory, monkeypatch, **settings):
+    """As above, of a function's environments, the second part from the command line."""
+    with monkeypatch.context() as patch:
+        patch.setattr(dac, "resume", lambda *arguments: None)
+        killed_and_resumed("sac", f"python:{__name__}:{env}", directory, patch, 60, **settings)
+    assert main(["resume", str(directory)]) == 0
+    assert dac.load(directory).metrics["step"].shape == (2, 3)
+
+
 def test_environments_without_a_state_go_on_and_say_so(tmp_path, monkeypatch, capsys):
     settings = TINY | {"steps": 120, "eval_every": 60, "checkpoint_every": 50}
+    killed_and_resumed_by_command("Engine", tmp_path / "run", monkeypatch, **settings)
+    why = "its environments begin new episodes when it is resumed (restored, they go another way after 0 steps)"
+    said = capsys.readouterr()
+    assert why in said.out + said.err
+    assert f"{why}: not the same to the bit" in said.err
+
+
+def test_a_checkpoint_without_environments_still_loads(tmp_path, monkeypatch, capsys):
+    """As those are that were written before environments of Gymnasium were saved; later ones have them again."""
+    settings = TINY | {"steps": 120, "eval_every": 60, "checkpoint_every": 50}
     with monkeypatch.context() as patch:
+        patch.setattr(GymnasiumEnvs, "unsaved", "not at that time")
         patch.setattr(dac, "resume", lambda *arguments: None)
         killed_and_resumed("sac", "gym:Pendulum-v1", tmp_path / "run", patch, 60, **settings)
     assert main(["resume", str(tmp_path / "run")]) == 0
-    assert "begin new episodes" in capsys.readouterr().err
-    assert dac.load(tmp_path / "run").metrics["step"].shape == (2, 3)
+    assert "(the checkpoint was written without its environments): not the same to the bit" in capsys.readouterr().err
+    saved = max((tmp_path / "run" / "checkpoint").glob("state-*"))
+    assert "envs.captured" in load_file(saved)
+
+
+def test_environments_that_can_no_longer_be_saved_are_a_warning(tmp_path, monkeypatch, caplog):
+    """Training goes on, and so does a resumed run, with new episodes."""
+    settings = TINY | {"steps": 120, "eval_every": 60, "checkpoint_every": 50}
+    real = Capturer.capture
+
+    def capture(self):
+        if self._env.unwrapped.state is not None and sys._getframe(2).f_code.co_name != "try_saving":
+            raise CannotSave("it has grown too much")
+        return real(self)
+
+    monkeypatch.setattr(Capturer, "capture", capture)
+    run = dac.train("sac", "gym:Pendulum-v1", out=tmp_path / "run", progress=False, **settings)
+    said = "on its environments begin new episodes when it is resumed (it has grown too much)"
+    assert [r.levelname for r in caplog.records if r.message.endswith(said)] == ["WARNING"]
+    assert run.finished
 
 
 @pytest.mark.parametrize(
