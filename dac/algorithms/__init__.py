@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dac.algorithms.acktr import ACKTR as ACKTR
-from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.actor_critic import AbstractMaximumEntropy
 from dac.algorithms.base import AbstractAlgorithm as AbstractAlgorithm
 from dac.algorithms.base import AbstractOffPolicy as AbstractOffPolicy
 from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
@@ -146,7 +146,7 @@ def make_algorithm(
 
 def has_temperature(algorithm: type[AbstractAlgorithm]) -> bool:
     """Tell whether an algorithm weighs an entropy by `beta`, which could then be learned."""
-    return issubclass(algorithm, AbstractActorCritic) and any(f.name == "beta" for f in dataclasses.fields(algorithm))
+    return issubclass(algorithm, AbstractMaximumEntropy)
 
 
 def off_policy() -> list[str]:

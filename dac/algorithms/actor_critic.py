@@ -1,4 +1,4 @@
-"""What the actor-critics with a value network share: SAC, DAC, SAC-Div and the one that the state bonuses stand on.
+"""What the actor-critics with a value network share: SAC, DAC, SAC-Div, DE-MME and what the state bonuses stand on.
 
 Only settings and construction are here. Each algorithm's own file shows all of its losses.
 """
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
+from jaxtyping import Array, Float
 
-from dac.algorithms.base import AbstractDescent, AbstractOffPolicy, State, count, number, static
+from dac.algorithms.base import AbstractDescent, AbstractOffPolicy, State, choice, count, number, static
 from dac.core.architectures import Architecture
 from dac.core.networks import ActionValue, StateValue
 from dac.core.types import EnvSpec, PRNGKey
@@ -43,3 +44,26 @@ class AbstractActorCritic(AbstractDescent[State], AbstractOffPolicy[State]):
             "value": value,
             "value_target": value.model,  # the authors' code starts from one EMA step towards another network; we copy
         }
+
+
+class AbstractMaximumEntropy(AbstractActorCritic[State]):
+    """An actor-critic that weighs an entropy against the reward: return + beta * entropy.
+
+    The paper measures values in units of entropy, so that rewards are divided by beta. Measured in units of reward they
+    are beta times as large, and so is the entropy in them: the same problem, but then values need not be learnt anew
+    when beta changes.
+    """
+
+    beta: float = number(1.0, 1e-6)
+    """Entropy coefficient: what a nat of entropy is worth in reward."""
+    value_units: str = choice("auto", ("auto", "entropy", "reward"), since="0.2")
+    """Divide rewards by beta (entropy, the paper) or multiply entropies by it (reward); auto: reward if beta adapts."""
+
+    @property
+    def price(self) -> Float[Array, ""] | float:
+        """What a nat of entropy is worth in units of values."""
+        return self.beta if self.value_units == "reward" else 1.0
+
+    def in_units(self, reward: Float[Array, " batch"]) -> Float[Array, " batch"]:
+        """Rewards in units of values."""
+        return reward if self.value_units == "reward" else reward / self.beta

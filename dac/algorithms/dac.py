@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.actor_critic import AbstractMaximumEntropy
 from dac.algorithms.base import number, static
 from dac.core import entropy
 from dac.core.learner import Learner, gradient_with_values, moving_average
@@ -38,13 +38,11 @@ class State(eqx.Module):
     mixing: Learner[MixingWeight] | None
 
 
-class DAC(AbstractActorCritic[State]):
+class DAC(AbstractMaximumEntropy[State]):
     """Sample-aware entropy regularisation, with a fixed or a state-dependent alpha."""
 
     alpha: float = number(0.5, 0, 1)
     """Weight of the policy in the mixture whose entropy is maximised, 0 to 1. 1 is SAC."""
-    beta: float = number(1.0, 1e-6)
-    """Entropy coefficient; rewards are divided by it."""
     value_entropy: float = number(1.0, since="0.2")
     """Weight of the mixture's entropy in the value target: 0 for none, below 0 to seek states where it is low."""
     ratio_rate: float = number(1.0, 0, 100)
@@ -89,7 +87,8 @@ class DAC(AbstractActorCritic[State]):
             action, log_pi = jax.vmap(lambda o, n: policy(o).squash(n))(obs, noise)
             q_value, q_min = policy_values(state.critics.model, obs, action, self.policy_q)
             f = jax.vmap(state.ratio.model)(obs, action)
-            return -jnp.mean(entropy.policy_objective(q_value, f, log_pi, alpha)), (action, log_pi, q_min, f)
+            objective = entropy.policy_objective(q_value / self.price, f, log_pi, alpha)
+            return -jnp.mean(objective), (action, log_pi, q_min, f)
 
         (loss_pi, (action_pi, log_pi, q_pi, f_pi)), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
 
@@ -106,7 +105,8 @@ class DAC(AbstractActorCritic[State]):
         at_pi = entropy.minus_log_mix(f_pi, log_pi, alpha)
         raw_at_q = entropy.minus_log_mix(f_q, log_pi_q, alpha)
         at_q = entropy.clip_q_term(raw_at_q, self.clip * batch.action.shape[-1])
-        target_v = q_pi + entropy.value_reward(entropy.mixture_entropy(at_pi, at_q, alpha), self.value_entropy)
+        mixture_entropy = entropy.mixture_entropy(at_pi, at_q, alpha)
+        target_v = q_pi + self.price * entropy.value_reward(mixture_entropy, self.value_entropy)
 
         def value_loss(value: StateValue):
             v = jax.vmap(value)(obs)
@@ -116,7 +116,7 @@ class DAC(AbstractActorCritic[State]):
 
         # critics, Eq. 21: a time-out is not a termination, so it bootstraps
         next_v = jax.vmap(state.value_target)(batch.next_obs)
-        target_q = batch.reward / self.beta + self.gamma * (1 - batch.terminated) * next_v
+        target_q = self.in_units(batch.reward) + self.gamma * (1 - batch.terminated) * next_v
 
         def critics_loss(critics: ActionValue):
             twins = twin_values(critics, obs, batch.action)
@@ -145,7 +145,7 @@ class DAC(AbstractActorCritic[State]):
             "alpha_std": jnp.std(alpha),
             "policy_entropy": -jnp.mean(log_pi),
             "sigma_saturation": sigma_saturation(state.policy.model, obs),
-            "mixture_entropy": jnp.mean(entropy.mixture_entropy(at_pi, at_q, alpha)),
+            "mixture_entropy": jnp.mean(mixture_entropy),
             "js_divergence": jnp.mean(entropy.js_divergence(f_pi, f_q, entropy.ratio_weight(alpha))),
             "ratio_saturation": entropy.saturation(f_pi, f_q),
         }

@@ -41,7 +41,7 @@ class WithWindow(AbstractAround[WithWindowState]):
     def recent(self) -> int:
         return self.q_window
 
-    def replace(self, **values: float) -> WithWindow:
+    def replace(self, **values: Any) -> WithWindow:
         own: dict[str, Any] = {n: values.pop(n) for n in ("q_kl_weight", "q_noise") if n in values}
         return dataclasses.replace(self, algorithm=self.algorithm.replace(**values), **own)
 

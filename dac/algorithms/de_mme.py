@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.actor_critic import AbstractMaximumEntropy
 from dac.algorithms.base import number
 from dac.core import entropy
 from dac.core.learner import Learner, gradient_with_values, moving_average
@@ -44,11 +44,9 @@ class State(eqx.Module):
     """Values of low entropy; its policy is the explorer."""
 
 
-class DEMME(AbstractActorCritic[State]):
+class DEMME(AbstractMaximumEntropy[State]):
     """Disentangled max-min entropy: values of the reward and of low entropy, and a policy that follows both."""
 
-    beta: float = number(1.0, 1e-6)
-    """Entropy coefficient, the paper's alpha_pi; rewards are divided by it."""
     value_entropy: float = number(-2.0)
     """Weight of the explorer's entropy in the values of novelty: minus the paper's alpha_Q."""
 
@@ -73,7 +71,7 @@ class DEMME(AbstractActorCritic[State]):
             action, log_pi = sample(policy, noise_task)
             reward_q, reward_min = policy_values(state.task.critics.model, obs, action, self.policy_q)
             novelty_q, _ = policy_values(state.novelty.critics.model, obs, action, self.policy_q)
-            return -jnp.mean(reward_q + novelty_q - log_pi), (log_pi, reward_min)
+            return -jnp.mean(reward_q / self.price + novelty_q - log_pi), (log_pi, reward_min)
 
         # the explorer climbs those of novelty alone
         def explorer_loss(policy: SquashedGaussianPolicy):
@@ -85,7 +83,7 @@ class DEMME(AbstractActorCritic[State]):
         (loss_e, (log_pi_e, novelty_q)), grad_e = gradient_with_values(explorer_loss)(state.novelty.policy.model)
 
         # values: of rewards without entropy; of novelty with the explorer's entropy and no reward
-        task, loss_v, loss_q, q = self._fit(state.task, batch, reward_q, batch.reward / self.beta)
+        task, loss_v, loss_q, q = self._fit(state.task, batch, reward_q, self.in_units(batch.reward))
         paid = entropy.value_reward(-log_pi_e, self.value_entropy)
         novelty, loss_v_n, loss_q_n, q_n = self._fit(state.novelty, batch, novelty_q + paid, 0 * batch.reward)
 

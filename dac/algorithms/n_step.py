@@ -30,7 +30,7 @@ class WithReturns(AbstractAround[Any]):
     def lookahead(self) -> int:
         return self.n_step - 1
 
-    def replace(self, **values: float) -> WithReturns:
+    def replace(self, **values: Any) -> WithReturns:
         return type(self)(self.algorithm.replace(**values), self.n_step)
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> Any:

@@ -41,7 +41,7 @@ class WithWhitening(AbstractAround[WithWhiteningState]):
     def watches(self) -> bool:
         return True
 
-    def replace(self, **values: float) -> WithWhitening:
+    def replace(self, **values: Any) -> WithWhitening:
         return type(self)(self.algorithm.replace(**values), self.normalise_obs)
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> WithWhiteningState:
@@ -100,7 +100,7 @@ class WithRewardScale(AbstractAround[WithRewardScaleState]):
     def watches(self) -> bool:
         return True
 
-    def replace(self, **values: float) -> WithRewardScale:
+    def replace(self, **values: Any) -> WithRewardScale:
         return type(self)(self.algorithm.replace(**values), self.envs, self.normalise_reward)
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> WithRewardScaleState:

@@ -46,7 +46,7 @@ class WithRewardNoise(AbstractAround[WithRewardNoiseState]):
     reward_noise_scale: float = number(1.0, 0, since="0.2")
     """Standard deviation of the noise on rewards, in units of the task's reward."""
 
-    def replace(self, **values: float) -> WithRewardNoise:
+    def replace(self, **values: Any) -> WithRewardNoise:
         own: dict[str, Any] = {n: values.pop(n) for n in ("reward_noise_scale",) if n in values}
         return dataclasses.replace(self, algorithm=self.algorithm.replace(**values), **own)
 

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.actor_critic import AbstractMaximumEntropy
 from dac.algorithms.base import number, static
 from dac.algorithms.parts.passive_ratio import watch_divergence
 from dac.core import entropy
@@ -35,11 +35,9 @@ class State(eqx.Module):
     ratio: Learner[ActionValue] | None
 
 
-class SAC(AbstractActorCritic[State]):
+class SAC(AbstractMaximumEntropy[State]):
     """Policy entropy regularisation; the paper's first baseline."""
 
-    beta: float = number(1.0, 1e-6)
-    """Entropy coefficient; rewards are divided by it."""
     value_entropy: float = number(1.0, since="0.2")
     """Weight of the policy's entropy in the value target: 0 for none, below 0 to seek states where it is low."""
     passive_ratio: bool = static(False)
@@ -64,12 +62,12 @@ class SAC(AbstractActorCritic[State]):
         def policy_loss(policy: SquashedGaussianPolicy):
             action, log_pi = jax.vmap(lambda o, n: policy(o).squash(n))(obs, noise)
             q_value, q_min = policy_values(state.critics.model, obs, action, self.policy_q)
-            return -jnp.mean(q_value - log_pi), (action, log_pi, q_min)
+            return -jnp.mean(q_value / self.price - log_pi), (action, log_pi, q_min)
 
         (loss_pi, (action_pi, log_pi, q_pi)), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
 
         # value: Q plus the entropy of the policy, times its weight
-        target_v = q_pi + entropy.value_reward(-log_pi, self.value_entropy)
+        target_v = q_pi + self.price * entropy.value_reward(-log_pi, self.value_entropy)
 
         def value_loss(value: StateValue):
             v = jax.vmap(value)(obs)
@@ -79,7 +77,7 @@ class SAC(AbstractActorCritic[State]):
 
         # critics: a time-out is not a termination, so it bootstraps
         next_v = jax.vmap(state.value_target)(batch.next_obs)
-        target_q = batch.reward / self.beta + self.gamma * (1 - batch.terminated) * next_v
+        target_q = self.in_units(batch.reward) + self.gamma * (1 - batch.terminated) * next_v
 
         def critics_loss(critics: ActionValue):
             twins = twin_values(critics, obs, batch.action)

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from dac.algorithms.actor_critic import AbstractActorCritic
+from dac.algorithms.actor_critic import AbstractMaximumEntropy
 from dac.algorithms.base import number, static
 from dac.core import entropy
 from dac.core.learner import Learner, gradient_with_values, moving_average
@@ -41,11 +41,9 @@ class State(eqx.Module):
     """alpha_d."""
 
 
-class SACDiv(AbstractActorCritic[State]):
+class SACDiv(AbstractMaximumEntropy[State]):
     """SAC with a divergence from the ring's actions added to the policy's objective; the paper's second baseline."""
 
-    beta: float = number(1.0, 1e-6)
-    """Entropy coefficient; rewards are divided by it."""
     kl_threshold: float = number(0.2)
     """Divergence below which alpha_d grows and above which it shrinks, with --divergence kl."""
     js_threshold: float = number(0.5)
@@ -83,7 +81,7 @@ class SACDiv(AbstractActorCritic[State]):
             f = jax.vmap(state.ratio.model)(obs, action)
             # of D_JS only the half that depends on the action
             away = entropy.kl_divergence(f) if self.divergence == "kl" else 0.5 * entropy.log_pi_over_mix(f, 0.5)
-            return -jnp.mean(q_value - log_pi + state.scale * away), (action, log_pi, q_min, f)
+            return -jnp.mean(q_value / self.price - log_pi + state.scale * away), (action, log_pi, q_min, f)
 
         (loss_pi, (action_pi, log_pi, q_pi, f_pi)), grad_pi = gradient_with_values(policy_loss)(state.policy.model)
 
@@ -96,7 +94,7 @@ class SACDiv(AbstractActorCritic[State]):
         (loss_ratio, f_q), grad_ratio = gradient_with_values(ratio_loss)(state.ratio.model)
 
         # value: Q plus the entropy of the policy, without the divergence
-        target_v = q_pi - log_pi
+        target_v = q_pi - self.price * log_pi
 
         def value_loss(value: StateValue):
             v = jax.vmap(value)(obs)
@@ -106,7 +104,7 @@ class SACDiv(AbstractActorCritic[State]):
 
         # critics: a time-out is not a termination, so it bootstraps
         next_v = jax.vmap(state.value_target)(batch.next_obs)
-        target_q = batch.reward / self.beta + self.gamma * (1 - batch.terminated) * next_v
+        target_q = self.in_units(batch.reward) + self.gamma * (1 - batch.terminated) * next_v
 
         def critics_loss(critics: ActionValue):
             twins = twin_values(critics, obs, batch.action)

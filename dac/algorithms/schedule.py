@@ -32,7 +32,7 @@ class WithSchedule(AbstractAround[WithScheduleState]):
     schedule_steps: int = count(0, 0, 2**31 - 1, since="0.2")
     """Environment steps over which the learning rate falls; 0 for those of the run."""
 
-    def replace(self, **values: float) -> WithSchedule:
+    def replace(self, **values: Any) -> WithSchedule:
         return type(self)(self.algorithm.replace(**values), self.horizon, self.schedule, self.schedule_steps)
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> WithScheduleState:

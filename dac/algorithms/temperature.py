@@ -56,7 +56,7 @@ class WithTemperature(AbstractAround[WithTemperatureState]):
     temperature: str = choice("fixed", ("fixed", "adapt"), since="0.2")
     """Keep beta fixed, or adapt it until the entropy is entropy_target; then beta is where it starts."""
 
-    def replace(self, **values: float) -> WithTemperature:
+    def replace(self, **values: Any) -> WithTemperature:
         own: dict[str, Any] = {n: values.pop(n) for n in ("entropy_target", "beta_rate") if n in values}
         return dataclasses.replace(self, algorithm=self.algorithm.replace(**values), **own)
 
@@ -70,7 +70,8 @@ class WithTemperature(AbstractAround[WithTemperatureState]):
     def update(self, state: WithTemperatureState, batch: Batch, key: PRNGKey) -> tuple[WithTemperatureState, Metrics]:
         """The algorithm's update with the present beta, and one step of beta by the entropy that it found."""
         beta: Any = jnp.exp(state.temperature.model.log_beta)
-        inner, metrics = self.algorithm.replace(beta=beta).update(state.algorithm, batch, key)
+        units = "reward" if (given := self.setting("value_units")) == "auto" else given
+        inner, metrics = self.algorithm.replace(beta=beta, value_units=units).update(state.algorithm, batch, key)
         entropy = metrics["mixture_entropy" if "mixture_entropy" in metrics else "policy_entropy"]
         excess = entropy - self.entropy_target * batch.action.shape[-1]
         rate = self.beta_rate * self.setting("learning_rate")

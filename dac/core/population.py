@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -26,8 +26,8 @@ Algorithm = TypeVar("Algorithm", bound="AbstractVariable")
 class AbstractVariable(eqx.Module):
     """A module whose float fields are hyperparameters, which may differ between the members of a population."""
 
-    def replace(self: Algorithm, **values: float) -> Algorithm:
-        """Return the same module with other values for some of its numbers."""
+    def replace(self: Algorithm, **values: Any) -> Algorithm:
+        """Return the same module with other values for some of its fields."""
         return dataclasses.replace(self, **values)
 
 

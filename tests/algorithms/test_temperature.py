@@ -28,14 +28,21 @@ def make_batch():
 
 
 @pytest.mark.parametrize(("algorithm", "measured"), [(SAC, "policy_entropy"), (DAC, "mixture_entropy")])
-def test_the_algorithm_learns_with_the_present_beta_and_beta_follows_its_entropy(algorithm, measured):
-    """The state is that of the same algorithm with this beta fixed; a first step of Adam has the size of its rate."""
-    plain = algorithm(beta=0.3, learning_rate=1e-3, **SMALL)
+@pytest.mark.parametrize(("given", "units"), [("auto", "reward"), ("entropy", "entropy")])
+def test_the_algorithm_learns_with_the_present_beta_and_beta_follows_its_entropy(algorithm, measured, given, units):
+    """The state is that of the same algorithm with this beta fixed; a first step of Adam has the size of its rate.
+
+    Values are in units of reward unless others are asked for, since beta is about to change.
+    """
+    plain = algorithm(beta=0.3, learning_rate=1e-3, value_units=units, **SMALL)
     batch, key = make_batch(), jax.random.key(1)
     expected, plain_metrics = jax.jit(plain.update)(plain.init(jax.random.key(0), SPEC), batch, key)
     for target, direction in ((-50.0, -1), (50.0, 1)):
         adapting = WithTemperature(
-            algorithm(beta=0.3, learning_rate=1e-3, **SMALL), entropy_target=target, beta_rate=2.0, temperature="adapt"
+            algorithm(beta=0.3, learning_rate=1e-3, value_units=given, **SMALL),
+            entropy_target=target,
+            beta_rate=2.0,
+            temperature="adapt",
         )
         state, metrics = jax.jit(adapting.update)(adapting.init(jax.random.key(0), SPEC), batch, key)
         for one, other in zip(jax.tree.leaves(state.algorithm), jax.tree.leaves(expected), strict=True):

@@ -75,7 +75,7 @@ class WithBonus(AbstractAround[WithBonusState]):
     def refresh_window(self) -> int:
         return self.bonus.refresh_window
 
-    def replace(self, **values: float) -> WithBonus:
+    def replace(self, **values: Any) -> WithBonus:
         own = {field.name for field in dataclasses.fields(self.bonus)}
         algorithm = self.algorithm.replace(**{n: v for n, v in values.items() if n not in own})
         bonus = dataclasses.replace(self.bonus, **{n: v for n, v in values.items() if n in own})

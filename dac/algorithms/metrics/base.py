@@ -30,7 +30,7 @@ class WithMetrics(AbstractAround[Any]):
         """Return the algorithm with these metrics beside its own."""
         return cls(algorithm, tuple(metrics.items()))
 
-    def replace(self, **values: float) -> WithMetrics:
+    def replace(self, **values: Any) -> WithMetrics:
         return type(self)(self.algorithm.replace(**values), self.metrics)
 
     def init(self, key: PRNGKey, spec: EnvSpec) -> Any:
