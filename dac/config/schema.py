@@ -80,7 +80,7 @@ class Training:
     offline_share: float = dataclasses.field(default=0.5, metadata={"low": 0.01, "high": 1.0, "since": "0.2"})
     """Share of every batch that comes from the dataset of init_replay."""
     devices: int = dataclasses.field(default=0, metadata={"low": 0, "high": 4096, "since": "0.2"})
-    """Devices over which the members are spread; 0 for every GPU there is, and on a CPU for one."""
+    """Devices over which the members are spread, GPUs or cores of a CPU; 0 for every GPU, and for the CPU as one."""
     combine: Literal["grid", "zip"] = dataclasses.field(default="grid", metadata={"since": "0.2"})
     """How seeds and lists of numbers make members: every combination (grid), or the first with the first (zip)."""
     preset: Literal["task", "paper"] = dataclasses.field(default="task", metadata={"since": "0.2"})

@@ -12,6 +12,8 @@ devices by their leading axis (`jax.sharding`), which the rest of the package ca
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,9 +24,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from dac.core.types import UsageError
+from dac.envs.host import usable_cores
 
 Tree = TypeVar("Tree", bound=PyTree)
 AXIS = "member"
+DIVIDE = "xla_force_host_platform_device_count"
+"""XLA's own flag for a CPU of several devices."""
 
 
 class Parts(list):
@@ -34,17 +39,32 @@ class Parts(list):
 jax.tree_util.register_pytree_node(Parts, lambda parts: (list(parts), None), lambda _, parts: Parts(parts))
 
 
+def divide_cpu(wanted: int) -> None:
+    """Have XLA make so many devices of a CPU, at most one per core: each trains members of its own, all at once.
+
+    That can only be done before JAX has begun to compute. Where it has, or where XLA_FLAGS say how many devices there
+    are, they stay as they are, and `choose_devices` refuses more.
+    """
+    if wanted > 1 and DIVIDE not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", min(wanted, usable_cores()))
+
+
 def choose_devices(wanted: int, members: int) -> tuple[Mesh | None, str | None]:
     """Choose the devices of a run and say which they are, where there is a choice; None stands for one device.
 
     Every device has as many members as the others, so it is the largest number of devices that divides them. And each
     has at least two, since the program of a single member is the one that differs most from those of many. 0 asks for
-    every accelerator; a CPU is one device unless XLA was told to divide it.
+    every accelerator; a CPU is one device unless more are asked for (`divide_cpu`).
     """
     found = jax.local_devices()
     kind = found[0].platform
     if wanted > len(found):
-        raise UsageError(f"devices must be from 0 to {len(found)}, as many {kind} devices as there are, not {wanted}")
+        late = kind == "cpu" and wanted <= usable_cores()
+        way = f"; a CPU is divided before JAX has begun to compute, or by XLA_FLAGS=--{DIVIDE}={wanted}" if late else ""
+        raise UsageError(
+            f"devices must be from 0 to {len(found)}, as many {kind} devices as there are, not {wanted}{way}"
+        )
     most = wanted or (1 if kind == "cpu" else len(found))
     if most == 1:
         return None, None

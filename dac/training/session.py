@@ -23,7 +23,7 @@ from dac.rundir.names import CONFIG, METRICS, PROGRESS
 from dac.rundir.reading import RunDirectory
 from dac.rundir.writing import Recorder, Result, copy_rows, make_directory, resume_command, take_next_free
 from dac.training.advice import describe_cut, describe_disk, describe_slow_envs
-from dac.training.devices import choose_devices, count_devices
+from dac.training.devices import choose_devices, count_devices, divide_cpu
 from dac.training.health import find_warnings
 from dac.training.kernels import settle_kernels
 from dac.training.memory import describe_replay, keep_freed_memory
@@ -83,6 +83,7 @@ class Session:
         """
         self.started = time.perf_counter()
         keep_freed_memory()
+        divide_cpu(config.training.devices)
         config, self.offline = read_dataset(config)
         _, self.devices = choose_devices(config.training.devices, len(config.members()))
         config, self.precision = settle_precision(config)
