@@ -2,7 +2,8 @@
 
     python bench/compare.py [--rounds 3] [--steps 500] [--peers .bench-venv/bin/python]
 
-One update per step, two layers of 256, batch 256. Each figure is the median of the rounds.
+One update per step, two layers of 256, batch 256. Ours also with bf16 products. Each figure is the median of the
+rounds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def ours(algorithm: str, steps: int) -> float:
+def ours(algorithm: str, precision: str, steps: int) -> float:
     import json
 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.jsonl"
         command = [sys.executable, HERE / "robots.py", "--task", "HalfCheetah", "--algorithm", algorithm]
+        command += ["--precision", precision]
         subprocess.run(
             [*command, "--steps", str(steps)],
             check=True,
@@ -48,8 +50,10 @@ def main() -> None:
     options = parser.parse_args()
     python = options.peers.absolute()
     runners = {
-        "dac: SAC": lambda: ours("sac", options.steps),
-        "dac: DAC": lambda: ours("dac", options.steps),
+        "dac: SAC": lambda: ours("sac", "float32", options.steps),
+        "dac: DAC": lambda: ours("dac", "float32", options.steps),
+        "dac: SAC, bf16": lambda: ours("sac", "bf16", options.steps),
+        "dac: DAC, bf16": lambda: ours("dac", "bf16", options.steps),
         "SBX: SAC": lambda: peer(python, "sbx", options.steps),
         "SB3: SAC": lambda: peer(python, "sb3", options.steps),
     }
@@ -61,7 +65,7 @@ def main() -> None:
     print("HalfCheetah, one update per step: steps/s of every round, median over SBX's median")
     for name, values in rates.items():
         rounds = "  ".join(f"{value:6.1f}" for value in values)
-        print(f"{name}   {rounds}   {statistics.median(values) / base:.2f}")
+        print(f"{name:14}   {rounds}   {statistics.median(values) / base:.2f}")
 
 
 if __name__ == "__main__":

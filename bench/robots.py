@@ -1,6 +1,7 @@
 """Agent-steps per second on MuJoCo: one update per step, 2 x 256, batch 256, beside the update-only rate.
 
 python bench/robots.py [--task SparseHalfCheetah] [--members 1] [--algorithm dac] [--steps 500] [--envs 1,4]
+    [--precision float32]
 
 On an accelerator also with the updates launched in place, instead of by a second thread.
 """
@@ -17,6 +18,7 @@ from common import report
 
 from dac.algorithms import ALGORITHMS, make_algorithm
 from dac.core.population import grid
+from dac.core.precision import PRECISIONS
 from dac.core.schedule import Schedule
 from dac.tasks import find_task
 from dac.training.host import HostLoop, MakeEnvs
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help="steps of the loop, each of them of every environment")
     parser.add_argument("--capacity", type=int, default=100_000)
     parser.add_argument("--envs", default="1", help="environments per member")
+    parser.add_argument("--precision", default="float32", choices=PRECISIONS)
     options = parser.parse_args()
     make = find_task(options.task).host
     if make is None:
@@ -40,7 +43,8 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, make: MakeEnvs, envs: int) -> None:
     schedule = Schedule(10**9, envs, 1000, 1000, 1, options.capacity, 1000)
-    algorithm = make_algorithm(options.algorithm, ALGORITHMS[options.algorithm].bonus)
+    settings = {"precision": options.precision}
+    algorithm = make_algorithm(options.algorithm, ALGORITHMS[options.algorithm].bonus, settings)
     members, warm_up = grid(range(options.members), {}), math.ceil(1000 / envs) + max(20, options.steps // 4)
     loop = HostLoop(algorithm, make, members, schedule)
     loop.advance(warm_up)  # compiles
@@ -67,7 +71,7 @@ def measure(options: argparse.Namespace, make: MakeEnvs, envs: int) -> None:
         figures["launched_in_place"] = rate(train)
     stats = jax.local_devices()[0].memory_stats() or {}
     figures["peak_device_gib"] = stats.get("peak_bytes_in_use", 0) / 2**30
-    report(f"{options.task} {options.algorithm} x{options.members}", **figures, envs=envs)
+    report(f"{options.task} {options.algorithm} x{options.members}", **figures, envs=envs, products=options.precision)
     loop.close()
 
 
