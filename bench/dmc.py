@@ -3,8 +3,10 @@
 PYTHONPATH=. .peers-venv/bin/python bench/dmc.py [--tasks cartpole-swingup,...] [--rounds 3] [--envs 30]
 
 dm_control needs the MuJoCo of `make test-peers`, whose environment has both. Each round steps dm_control's environment
-and then ours, in one thread, for about as long; rates are of processor time, so that other work on the machine counts
-less. `actions` are random, episodes of both end and begin anew. One line of JSON per task.
+and then ours, in one thread, for about as long, and then the simulations of ours alone, without observations, rewards
+and episodes: no vector of environments on the same MuJoCo can be faster than these. Rates are of processor time, so
+that other work on the machine counts less. `actions` are random, episodes of both end and begin anew. One line of JSON
+per task.
 """
 
 from __future__ import annotations
@@ -33,16 +35,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="processor time of one measurement")
     options = parser.parse_args()
     for name in options.tasks.split(","):
-        theirs, ours = step_theirs(name), step_ours(name, options.envs)
-        rates = [(rate(theirs, options.seconds), rate(ours, options.seconds)) for _ in range(options.rounds)]
+        ways = step_theirs(name), *step_ours(name, options.envs)
+        rates = [[rate(way, options.seconds) for way in ways] for _ in range(options.rounds)]
         line = {
             "bench": "dmc",
             "task": name,
             "envs": options.envs,
-            "dm_control_per_core_second": round(statistics.median(left for left, _ in rates)),
-            "ours_per_core_second": round(statistics.median(right for _, right in rates)),
-            "ratio": round(statistics.median(right / left for left, right in rates), 2),
-            "ratios": [round(right / left, 2) for left, right in rates],
+            "dm_control_per_core_second": round(statistics.median(theirs for theirs, _, _ in rates)),
+            "ours_per_core_second": round(statistics.median(ours for _, ours, _ in rates)),
+            "ratio": round(statistics.median(ours / theirs for theirs, ours, _ in rates), 2),
+            "ratios": [round(ours / theirs, 2) for theirs, ours, _ in rates],
+            "simulation_alone": round(statistics.median(alone / theirs for theirs, _, alone in rates), 2),
             "mujoco": mujoco.__version__,
         }
         print(json.dumps(line), flush=True)
@@ -63,8 +66,11 @@ def step_theirs(name: str) -> Callable[[], int]:
     return step
 
 
-def step_ours(name: str, num: int) -> Callable[[], int]:
-    """Return a function that makes 20 steps with all of ours and returns how many these are together."""
+def step_ours(name: str, num: int) -> tuple[Callable[[], int], Callable[[], int]]:
+    """Return functions that make 20 steps with all of ours and return how many these are together.
+
+    The second one steps the simulations alone.
+    """
     envs = make_dmc(name, num, threads=1)
     actions = np.random.default_rng(0).uniform(-1, 1, (20, num, envs.spec.action_size)).astype(np.float32)
     envs.reset(range(num))
@@ -74,7 +80,13 @@ def step_ours(name: str, num: int) -> Callable[[], int]:
             envs.step(action)
         return len(actions) * num
 
-    return step
+    def simulate() -> int:
+        for action in actions:
+            envs.world["ctrl"][:] = envs.bounds.stretch(action)
+            envs._batch.step(nstep=envs.domain.substeps, stage=envs._stage)
+        return len(actions) * num
+
+    return step, simulate
 
 
 def rate(step: Callable[[], int], seconds: float) -> float:
