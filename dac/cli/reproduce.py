@@ -60,6 +60,7 @@ def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[str]) ->
         "--from",
         type=Path,
         nargs="+",
+        action="extend",
         default=[],
         dest="sources",
         metavar="DIR",

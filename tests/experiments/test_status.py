@@ -109,6 +109,7 @@ def test_the_published_runs(tmp_path):
 
 def test_the_table(tmp_path, capsys):
     start = ["reproduce", "--status", "--out", str(tmp_path / "none"), "--from", str(RESULTS)]
+    start += ["--from", str(tmp_path)]  # another folder, not instead of the first
     assert main([*start[:2], "fig1-maze", "fig2-sparse/SparseHopper", *start[2:]]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"fig1-maze +maze +all 6 +complete +30 of 30 +- +- +- +- +- *", lines[1])
