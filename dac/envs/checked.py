@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import gymnasium as gym
@@ -85,7 +85,11 @@ class CheckedEnv:
         self.cell = -1
         self.success: bool | None = None
         """What the last step said of success."""
-        self._capturer = Capturer(self.env)
+        self._capturer: Capturer | str
+        try:
+            self._capturer = Capturer(self.env)
+        except Exception as error:  # what someone else's objects do when they are looked at
+            self._capturer = describe(error)
 
     def reset(self, seed: int) -> Float32[np.ndarray, " obs"]:
         self._steps = 0
@@ -132,13 +136,18 @@ class CheckedEnv:
     def capture(self) -> Captured:
         """Return what the future depends on; `try_saving` says whether it is all."""
         with _as_cannot_save():
-            return Captured(self._capturer.capture(), self._obs, self._steps, self.cell, self.success)
+            return Captured(self._saver().capture(), self._obs, self._steps, self.cell, self.success)
 
     def restore(self, captured: Captured) -> None:
         """Continue from what this environment, or another one of the same make, was captured with."""
         with _as_cannot_save():
-            self._capturer.restore(captured.packed)
+            self._saver().restore(captured.packed)
         self._obs, self._steps, self.cell, self.success = captured[1:]
+
+    def _saver(self) -> Capturer:
+        if isinstance(self._capturer, str):
+            raise CannotSave(self._capturer)
+        return self._capturer
 
     def _inspect(self, row: int) -> Layout:
         """Refuse an environment that cannot be trained on."""
@@ -192,27 +201,36 @@ class CheckedEnv:
         raise EnvironmentFailure(f"environment {self._row}, {when}: {what}", self._row, when, what) from cause
 
 
-def try_saving(make: MakeEnv) -> str | None:
+def try_saving(make: MakeEnv, others: Sequence[CheckedEnv] = ()) -> str | None:
     """Say why environments of this make cannot be saved, or None: another one that is restored does the same.
 
     Two environments are made and closed again. One is captured in the middle of an episode and goes on; the other,
     which has made other steps, is restored and goes on with the same actions. Their answers have to agree to the bit.
+    `others` are environments that are in use, which `make` may hand out again.
     """
     envs: list[CheckedEnv] = []
     try:
         with same_global_randomness():
             envs.extend(CheckedEnv(make, row, check_finite=False) for row in range(2))
             one, other = envs
+            used = [env.env.unwrapped for env in others]
+            if one.env.unwrapped is other.env.unwrapped or any(one.env.unwrapped is env for env in used):
+                envs.clear()  # and none is to be closed
+                return "the same environment is handed out at every call"
             actions = np.random.default_rng(0).uniform(-1, 1, (2 * TRIAL, math.prod(one.layout.action_space.shape)))
             one.reset(1)
             other.reset(2)
-            start = time.monotonic()
+            times = [time.monotonic()]
             for action in actions[:WARM_UP].astype(np.float32):
                 one.step(action)
-            seconds = (time.monotonic() - start) / WARM_UP
+                times.append(time.monotonic())
+            seconds = float(np.median(np.diff(times)))
             for action in actions[: WARM_UP // 2].astype(np.float32):
                 other.step(-action)
-            captured, steps = one.capture(), int(np.clip(PATIENCE / max(seconds, 1e-9), 2, TRIAL))
+            start, captured = time.monotonic(), one.capture()
+            if (spent := time.monotonic() - start) > PATIENCE:
+                return f"it takes {spent:.1f} s to read the state of one"
+            steps = int(np.clip(PATIENCE / max(seconds, 1e-9), 2, TRIAL))
             expected = _follow(one, actions[: 2 * steps])
             other.restore(captured)
             found = _follow(other, actions[: 2 * steps])
@@ -222,7 +240,8 @@ def try_saving(make: MakeEnv) -> str | None:
         return one_line(error) if isinstance(error, UsageError) else describe(error)  # not tried to its end
     finally:
         for env in envs:
-            env.env.close()
+            with contextlib.suppress(Exception):  # one may hold what the other has closed
+                env.env.close()
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ class Rows:
     def find_unsaved(self) -> str | None:
         """Say why these environments cannot be saved, or None."""
         self._check_open()
-        return try_saving(self._make)
+        return try_saving(self._make, self._envs)
 
     def capture(self) -> list[Captured]:
         """Return what the future of each environment depends on."""

@@ -217,7 +217,7 @@ def killed_and_resumed_by_command(env, directory, monkeypatch, **settings):
 def test_environments_without_a_state_go_on_and_say_so(tmp_path, monkeypatch, capsys):
     settings = TINY | {"steps": 120, "eval_every": 60, "checkpoint_every": 50}
     killed_and_resumed_by_command("Engine", tmp_path / "run", monkeypatch, **settings)
-    why = "its environments begin new episodes when it is resumed (restored, they go another way after 0 steps)"
+    why = "its environments begin new episodes when it is resumed (env.engine is a Hidden, which is no plain data)"
     said = capsys.readouterr()
     assert why in said.out + said.err
     assert f"{why}: not the same to the bit" in said.err
