@@ -130,6 +130,8 @@ class RunConfig:
         followers = self.followers()
         hyper = _without_later(self.hyper, settings_of(self.algorithm, self.training.bonus))
         hyper = {n: v for n, v in hyper.items() if n not in followers}
+        if self.hyper.get("temperature", "fixed") != "fixed":  # beside which the units used to be others
+            hyper["value_units"] = self.hyper["value_units"]
         text = repr((self.algorithm, self.task, self.seeds, sorted(hyper.items()), sorted(neutral.items())))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
