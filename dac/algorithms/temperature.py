@@ -8,6 +8,9 @@ The paper's beta weighs the entropy against the reward. Here it is the multiplie
 
 so beta falls while the mixture's entropy is above the target h, and rises below it. Alpha's own problem, Eq. C.2, holds
 neither reward nor beta: both can adapt at once. With SAC, or DAC at alpha = 1, this is SAC's adaptation.
+
+While beta moves, values are in units of reward: in the paper's units of entropy all of them would change with it, and
+critics that follow behind let a beta that started too low rise past its place (`docs/research/joint-adaptation.md`).
 """
 
 from __future__ import annotations
