@@ -5,6 +5,7 @@ Only settings and construction are here. Each algorithm's own file shows all of 
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -54,10 +55,13 @@ class AbstractMaximumEntropy(AbstractActorCritic[State]):
     when beta changes.
     """
 
-    beta: float = number(1.0, 1e-6)
-    """Entropy coefficient: what a nat of entropy is worth in reward."""
     value_units: str = choice("auto", ("auto", "entropy", "reward"), since="0.2")
     """Divide rewards by beta (entropy, the paper) or multiply entropies by it (reward); auto: reward if beta adapts."""
+
+    @property
+    @abc.abstractmethod
+    def beta(self) -> float:
+        """Entropy coefficient: a field of each algorithm, for the order of its fields is that of a grid's members."""
 
     @property
     def price(self) -> Float[Array, ""] | float:

@@ -43,6 +43,8 @@ class DAC(AbstractMaximumEntropy[State]):
 
     alpha: float = number(0.5, 0, 1)
     """Weight of the policy in the mixture whose entropy is maximised, 0 to 1. 1 is SAC."""
+    beta: float = number(1.0, 1e-6)
+    """Entropy coefficient: what a nat of entropy is worth in reward."""
     value_entropy: float = number(1.0, since="0.2")
     """Weight of the mixture's entropy in the value target: 0 for none, below 0 to seek states where it is low."""
     ratio_rate: float = number(1.0, 0, 100)

@@ -47,6 +47,8 @@ class State(eqx.Module):
 class DEMME(AbstractMaximumEntropy[State]):
     """Disentangled max-min entropy: values of the reward and of low entropy, and a policy that follows both."""
 
+    beta: float = number(1.0, 1e-6)
+    """Entropy coefficient, the paper's alpha_pi: what a nat of entropy is worth in reward."""
     value_entropy: float = number(-2.0)
     """Weight of the explorer's entropy in the values of novelty: minus the paper's alpha_Q."""
 

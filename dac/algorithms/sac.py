@@ -38,6 +38,8 @@ class State(eqx.Module):
 class SAC(AbstractMaximumEntropy[State]):
     """Policy entropy regularisation; the paper's first baseline."""
 
+    beta: float = number(1.0, 1e-6)
+    """Entropy coefficient: what a nat of entropy is worth in reward."""
     value_entropy: float = number(1.0, since="0.2")
     """Weight of the policy's entropy in the value target: 0 for none, below 0 to seek states where it is low."""
     passive_ratio: bool = static(False)

@@ -44,6 +44,8 @@ class State(eqx.Module):
 class SACDiv(AbstractMaximumEntropy[State]):
     """SAC with a divergence from the ring's actions added to the policy's objective; the paper's second baseline."""
 
+    beta: float = number(1.0, 1e-6)
+    """Entropy coefficient: what a nat of entropy is worth in reward."""
     kl_threshold: float = number(0.2)
     """Divergence below which alpha_d grows and above which it shrinks, with --divergence kl."""
     js_threshold: float = number(0.5)
