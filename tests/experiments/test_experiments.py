@@ -10,7 +10,7 @@ from dac.api import Run
 from dac.cli.demo import main as demo
 from dac.experiments.collect import Shelf, far_room
 from dac.experiments.figures import visited_curve
-from dac.experiments.paper import EXPERIMENTS, find_experiment
+from dac.experiments.paper import EXPERIMENTS, find_experiment, published
 from dac.experiments.plan import cells_of, find_runs
 from dac.experiments.report import result_table, verdicts
 from dac.experiments.stats import mean_interval, probability_of_improvement, ratio_interval
@@ -386,3 +386,25 @@ def test_the_published_soak_is_that_of_the_raw_data():
         assert max(row[name] for row in late) <= max(row[name] for row in early)
     assert samples[-1]["seconds"] >= 7200
     assert f"{samples[-1]['steps']:,.0f} steps" in quoted
+
+
+def test_the_published_delayed_runs_are_those_of_the_raw_data():
+    root = Path(__file__).parents[2]
+    texts = [" ".join((root / page).read_text().split()) for page in ("results/README.md", "docs/reproduction.md")]
+    best = {}
+    for method in ("PPO", "ACKTR"):
+        run = Run(root / "results" / "delayed" / f"hopper-{method.lower()}")
+        returns, steps = run.metrics["return"], run.metrics["step"]
+        assert returns.shape == (600, 5)
+        assert steps[-1, 0] == 3_000_000
+        mean = returns.mean(axis=1)
+        best[method] = returns[mean.argmax()]
+        paper = "{:.0f} ± {:.0f}".format(*published("DelayedHopper", method))
+        average, low, high = mean_interval(best[method])
+        own, brackets = f"{average:.0f} ± {best[method].std():.0f}", f"[{low:.0f}, {high:.0f}]"
+        tail = returns[-60:].mean(axis=0)
+        assert f"| {method} | {own} {brackets} | {paper} | {tail.mean():.0f} ± {tail.std():.0f} |" in texts[0]
+        assert f"{method} {average:.0f} {brackets}, paper {paper}" in texts[1]
+        assert f"{own} for {paper}" in texts[1]
+    assert (best["PPO"] > 3100).sum() == 4
+    assert f"and one has {best['PPO'].min():.0f}" in texts[0]

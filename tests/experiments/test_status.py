@@ -77,7 +77,7 @@ def test_a_run_for_a_short_experiment_is_not_enough_for_a_long_one(tmp_path):
 
 
 def test_the_published_runs(tmp_path):
-    """results/ has these experiments whole, and of SparseHopper ten of thirty seeds of DAC 0.5 and SAC."""
+    """results/ has these experiments whole, of SparseHopper ten of thirty seeds, of DelayedHopper two methods."""
     rows = rows_of(*EXPERIMENTS.values(), store=tmp_path / "none", sources=[RESULTS])
     there = {(r.experiment, r.task, r.methods): (r.state, r.complete, r.seeds, r.envs) for r in rows if r.complete}
     four = "complete", 10, 10, (4,)
@@ -91,6 +91,7 @@ def test_the_published_runs(tmp_path):
         ("ablation-clip", "SparseHopper"): [(5, four)],
         ("ablation-clip", "SparseWalker2d"): [(5, four)],
         ("fast-start", "SparseHalfCheetah"): [(4, ("complete", 10, 10, ()))],
+        ("table-other-algorithms", "DelayedHopper"): [(1, ("partial", 5, 10, ()))] * 2,
     }
     for name in ("fig2-sparse", "fig3-divergence", "table-sparse"):
         expected[name, "SparseHalfCheetah"] = [(2, ("complete", 30, 30, (4,))), (1, four)]
