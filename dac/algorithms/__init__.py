@@ -14,6 +14,7 @@ from dac.algorithms.base import AbstractOffPolicy as AbstractOffPolicy
 from dac.algorithms.base import AbstractOnPolicy as AbstractOnPolicy
 from dac.algorithms.bonuses.base import AbstractBonus as AbstractBonus
 from dac.algorithms.bonuses.base import WithBonus as WithBonus
+from dac.algorithms.bonuses.count import VisitCount as VisitCount
 from dac.algorithms.bonuses.maxent_state import StateEntropy as StateEntropy
 from dac.algorithms.bonuses.novelty import Novelty as Novelty
 from dac.algorithms.bonuses.rnd import RandomNetworkDistillation as RandomNetworkDistillation
@@ -75,6 +76,7 @@ BONUSES: dict[str, type[AbstractBonus]] = {
     "rnd": RandomNetworkDistillation,
     "maxent-state": StateEntropy,
     "novelty": Novelty,
+    "count": VisitCount,
 }
 """Every bonus by its name in `--bonus`."""
 

@@ -48,7 +48,7 @@ def here(tmp_path, monkeypatch):
         ("train dac maze --alpha-g", ["--alpha-gradient"]),
         ("train sac maze --alpha", []),
         ("train --out sac dac maze --clip", ["--clip"]),
-        ("train dac maze --bonus ", ["none", "rnd", "maxent-state", "novelty"]),
+        ("train dac maze --bonus ", ["none", "rnd", "maxent-state", "novelty", "count"]),
         ("train dac maze --adapt ", ["true", "false"]),
         ("train dac maze --replay d", ["device"]),
         ("train dac maze --out ", []),  # the shell's files

@@ -112,7 +112,7 @@ BAD = [
     ({"envs": 7}, "multiple"),
     ({"aplha": 1}, "did you mean alpha"),
     ({"target_noise": 1}, "unknown setting 'target_noise' for dac: it is a setting of td3 "),
-    ({"bonus_scale": 1}, "it is a setting of `bonus=rnd`, `bonus=maxent-state`, `bonus=novelty` "),
+    ({"bonus_scale": 1}, "it is a setting of `bonus=rnd`, `bonus=maxent-state`, `bonus=novelty`, `bonus=count` "),
     ({"steps": [1, 2]}, "whole number"),
 ]
 

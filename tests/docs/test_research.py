@@ -181,6 +181,103 @@ def test_both_together():
         assert f"| {every} | {gamma} | {' | '.join(row)} |" in text
 
 
+def test_counts():
+    raw, text = RAW / "counts", " ".join(page("counts").split())
+    fresh, scales, steps = defaultdict(list), defaultdict(list), (10_000, 20_000, 30_000)
+    for row in read(raw / "fresh.csv"):
+        fresh[int(row["step"])].append(float(row["visited"]))
+    sign = cells(RAW / "entropy-sign" / "fresh", "value_entropy")
+    entered = [row for row in read(raw / "rooms.csv") if row["run"] == "fresh"]
+    far = ", ".join(str(sum(int(row[name]) >= 0 for row in entered)) for name in ("right", "up", "far"))
+    last, weight, plain = fresh[30_000], sign[-0.5, 30_000], sign[1.0, 30_000]
+    assert len(last) == len(entered) == 10
+    row = [*(interval(fresh[step]) for step in steps), better(last, plain), far]
+    assert f"| `--bonus count` | {' | '.join(row)} |" in text
+    row = [*(interval(sign[-0.5, step]) for step in steps), better(weight, plain)]
+    assert f"0.5, no bonus | {' | '.join(row)} |" in text
+    assert f"| SAC | {' | '.join(interval(sign[1.0, step]) for step in steps)} |" in text
+    assert f"{np.mean(last):.0f} cells, P {better(last, weight)} against the weight" in text
+    assert f"{np.mean(last) / np.mean(plain):.1f} times SAC's, and the worst seed ({min(last):.0f})" in text
+    assert sum(min(last) > value for value in weight) == 9
+    other = [row for row in read(RAW / "reward-noise" / "cells.csv") if row["step"] == "30000"]
+    means = {name: np.mean([float(row["visited"]) for row in other if row["run"] == name]) for name in ("dac", "fresh")}
+    said = "DAC 0.5 has {:.0f} on these seeds and SAC with the best noise on its rewards {:.0f}"
+    assert said.format(means["dac"], means["fresh"]) in text
+    for row in read(raw / "scale.csv"):
+        scales[float(row["bonus_scale"]), int(row["step"])].append(row)
+    for scale in sorted({scale for scale, _ in scales}):
+        row = [interval([float(r["visited"]) for r in scales[scale, step]]) for step in steps]
+        paid = [np.mean([float(r[name]) for r in scales[scale, 30_000]]) / 0.3 for name in ("bonus_mean", "bonus_std")]
+        assert f"| {scale:g} | {scale / 0.3:.2g} | {' | '.join(row)} | {paid[0]:.2f} | {paid[1]:.2f} |" in text
+        assert len(scales[scale, 30_000]) == 5
+    check_long_counts(raw, text)
+    prototype = defaultdict(list)
+    for row in read(raw / "prototype.csv"):
+        if float(row["value_entropy"]) == 0:
+            key = row["form"], float(row["beta"]), float(row["bonus_scale"]), int(row["step"])
+            prototype[key].append(float(row["visited"]))
+    found = [f"{np.mean(prototype[form, 0.3, c, 15_000]):.0f}" for form in ("log n", "1 / sqrt n") for c in (0.1, 0.5)]
+    said = "it has {} cells with c = 0.1 and {} with c = 0.5, where the prototype of 1/√n has {} and {}."
+    assert said.format(*found) in text
+    assert f"with its best ({np.mean(prototype['1 / sqrt n', 0.03, 0.05, 10_000]):.0f})" in text
+
+
+def check_long_counts(raw, text):
+    """100,000 steps by discount and weight; 0.999 is behind 0.99 at every step of the table."""
+    found, entered, steps = defaultdict(list), defaultdict(list), range(20_000, 100_001, 20_000)
+    for row in [*read(raw / "long.csv"), *read(raw / "gamma.csv")]:
+        key = float(row.get("gamma", 0.99)), float(row.get("value_entropy", 0)), int(row["step"])
+        found[key].append(float(row["visited"]))
+    for row in read(raw / "rooms.csv"):
+        if row["run"] != "fresh":
+            key = float(row["gamma"]), float(row["value_entropy"])
+            entered[key].append([int(row[name]) >= 0 for name in ("right", "up", "far")])
+    assert len(entered) == 4
+    for (gamma, weight), rows in entered.items():
+        row = [interval(found[gamma, weight, step]) for step in steps]
+        assert f"| {gamma:g} | {weight:g} | {' | '.join(row)} | {', '.join(map(str, np.sum(rows, axis=0)))} |" in text
+    near, far = ([np.mean(found[gamma, 0.0, step]) for step in steps] for gamma in (0.99, 0.999))
+    assert all(one > other for one, other in zip(near, far, strict=True))
+    assert (round(near[0], -2), round(near[-1] - near[-2], -1)) == (2700, 370)
+
+
+def adapted(name, last):
+    """Beta and return of every start at the last step, by what beta is: learned in either unit, or fixed."""
+    found = defaultdict(list)
+    for row in read(RAW / "joint-adaptation" / f"{name}.csv"):
+        if int(row["step"]) == last:
+            found[row["beta_is"], float(row["start"])].append((row["temperature"], float(row["return"])))
+    return found
+
+
+def geometric(pairs):
+    return float(np.exp(np.mean([np.log(float(beta)) for beta, _ in pairs])))
+
+
+def returns(pairs):
+    return np.array([value for _, value in pairs])
+
+
+def test_joint_adaptation_in_units_of_reward():
+    text = " ".join(page("joint-adaptation").split())
+    found = adapted("pendulum", 20_000)
+    starts = sorted(start for kind, start in found if kind == "fixed")
+    assert len(starts) == 9
+    assert all(len(pairs) == 10 for pairs in found.values())
+    for start in starts:
+        learned, paper, fixed = (found[kind, start] for kind in ("reward", "entropy", "fixed"))
+        row = [f"{geometric(learned):.3f}", interval(returns(learned)), f"{geometric(paper):.3g}"]
+        row += [interval(returns(paper)), interval(returns(fixed))]
+        assert f"| {start:g} | {' | '.join(row)} |" in text, row
+    ends = [geometric(found["reward", start]) for start in starts]
+    assert f"between {min(ends):.2f} and {max(ends):.2f}" in text
+    best = max(np.mean(returns(found["fixed", start])) for start in starts)
+    near = [np.mean(returns(found["reward", start])) >= 1.1 * best for start in starts]
+    assert f"{['', 'seven', 'eight', 'nine'][sum(near) - 6]} of nine returns are within 10%" in text
+    assert [start for start in starts if np.mean(returns(found["entropy", start])) >= 1.1 * best] == [2]
+    assert "one of nine returns is within 10%, that of the highest start" in text
+
+
 def test_joint_adaptation():
     text, ends, course = page("joint-adaptation"), defaultdict(list), defaultdict(list)
     for row in read(RAW / "joint-adaptation" / "target.csv"):

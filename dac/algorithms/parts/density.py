@@ -139,10 +139,16 @@ class KernelDensity(eqx.Module):
         placed = _place(projected, spread)
         return cls(moments, projection, spread, ShiftedHistograms.fit(placed, valid, width, shifts, window))
 
+    def hits(self, points: Float[Array, "batch obs"]) -> Float[Array, " batch"]:
+        """How many points of the window are within a cell's width, weighed by the kernel."""
+        return self.histograms.hits(self._placed(points))
+
     def log_density(self, points: Float[Array, "batch obs"]) -> Float[Array, " batch"]:
         """Of the projections of the whitened points."""
-        placed = _place(self.moments.whiten(points, BOUND) @ self.projection, self.spread)
-        return self.histograms.log_density(placed) - jnp.sum(jnp.log(jnp.diagonal(self.spread)))
+        return self.histograms.log_density(self._placed(points)) - jnp.sum(jnp.log(jnp.diagonal(self.spread)))
+
+    def _placed(self, points: Float[Array, "batch obs"]) -> Float[Array, "batch axis"]:
+        return _place(self.moments.whiten(points, BOUND) @ self.projection, self.spread)
 
 
 def _place(projected: Float[Array, "rows axis"], spread: Float[Array, "axis axis"]) -> Float[Array, "rows axis"]:

@@ -242,7 +242,9 @@ class Altitude(AbstractBonus[Nothing]):
 
 def test_a_new_bonus_is_one_line_in_the_registry(monkeypatch, capsys):
     """Its name is accepted, its settings are explained and checked, and any off-policy algorithm is paid by it."""
-    with pytest.raises(UsageError, match="bonus must be one of none, rnd, maxent-state, novelty, not 'altitude'"):
+    with pytest.raises(
+        UsageError, match="bonus must be one of none, rnd, maxent-state, novelty, count, not 'altitude'"
+    ):
         resolve("sac", "maze", settings={"bonus": "altitude"})
     monkeypatch.setitem(BONUSES, "altitude", Altitude)
     config = resolve("sac", "maze", settings={"bonus": "altitude", "bonus_weight": [1.0, 2.0]} | SMALL)
@@ -316,11 +318,12 @@ def test_refresh_comes_at_the_first_update_and_then_every_so_many_steps():
 
 
 @pytest.mark.parametrize("algorithm", ["dac", "sac"])
-@pytest.mark.parametrize("bonus", ["rnd", "maxent-state", "novelty"])
+@pytest.mark.parametrize("bonus", ["rnd", "maxent-state", "novelty", "count"])
 @pytest.mark.slow
 def test_a_bonus_goes_with_other_algorithms(tmp_path, algorithm, bonus):
     """Through `dac.train`, on the host, with the ring in either place: the same curves, and the bonus is paid."""
-    small = {"bonus_window": 120, "bonus_refresh": 50} if bonus == "maxent-state" else {"bonus_hidden": (8, 8)}
+    windowed = bonus in ("maxent-state", "count")
+    small = {"bonus_window": 120, "bonus_refresh": 50} if windowed else {"bonus_hidden": (8, 8)}
     runs = [
         dac.train(
             algorithm, "SparseHopper", seeds=[0, 1], bonus=bonus, steps=200, eval_every=100, random_steps=50,
