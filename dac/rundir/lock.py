@@ -158,14 +158,14 @@ class Lock:
     def _create(self) -> None:
         """Make the file of this number, which one process alone can do."""
         refusal = f"{self.directory} is in use by another process that began just now"
-        part = self.directory / f"{NAME}.{TOKEN}{PART}"
+        part = self.directory / f"{NAME}.{secrets.token_hex(8)}{PART}"  # its own, also among threads of one process
         self._file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         _flock(self._file)
         self._write()
         try:
             try:
                 os.link(part, self.path)
-                part.unlink()
+                part.unlink(missing_ok=True)  # the lock stands: whoever removed the other name changes nothing
             except (FileExistsError, FileNotFoundError):
                 raise
             except OSError:  # no links here: an empty file, until this one takes its place
