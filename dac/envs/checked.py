@@ -18,8 +18,8 @@ from jaxtyping import Float32
 
 from dac.core.errors import UsageError
 from dac.envs.bounds import ActionBounds
-from dac.envs.host import EnvironmentFailure
-from dac.envs.saving import CannotSave, Capturer, same_global_randomness
+from dac.envs.host import CannotSave, EnvironmentFailure
+from dac.envs.saving import Capturer, same_global_randomness
 from dac.envs.spaces import Spaces, flatten, one_line
 from dac.envs.success import read_success
 

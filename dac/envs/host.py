@@ -44,6 +44,10 @@ class EnvironmentFailure(UsageError, RuntimeError):
         """Which environment it was, if that is known, in which step of its episode, and what happened."""
 
 
+class CannotSave(UsageError):
+    """An environment has something that can be neither saved nor left out."""
+
+
 class AbstractHostEnvs(abc.ABC):
     """Several environments of one kind, stepped together."""
 

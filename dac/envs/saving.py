@@ -39,7 +39,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from dac.core.errors import UsageError
+from dac.envs.host import CannotSave
 
 Node = list[Any]
 """A value as JSON: its kind, then what is known of it."""
@@ -70,10 +70,6 @@ FOREIGN = {"jax", "jaxlib", "torch", "tensorflow", "matplotlib", "pygame", "glfw
 WRITTEN_IN_PYTHON = 1 << 9
 """The flag of a class that a `class` statement made (Py_TPFLAGS_HEAPTYPE)."""
 MISSING = object()
-
-
-class CannotSave(UsageError):
-    """An environment has something that can be neither saved nor left out."""
 
 
 class Capturer:

@@ -18,9 +18,8 @@ from jaxtyping import Float32, Int64
 
 from dac.core.errors import UsageError
 from dac.envs.checked import Captured, Layout, MakeEnv, describe
-from dac.envs.host import EnvironmentFailure, HostStep
+from dac.envs.host import CannotSave, EnvironmentFailure, HostStep
 from dac.envs.rows import Answer, Rows, find_common
-from dac.envs.saving import CannotSave
 from dac.envs.spaces import one_line
 
 PATIENCE = 5.0

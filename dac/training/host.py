@@ -25,8 +25,7 @@ from dac.core.population import Member, each_member, stack_algorithms, stack_key
 from dac.core.schedule import Schedule
 from dac.core.trees import fill, name_leaves
 from dac.core.types import PRNGKey, float_dtype, row_size
-from dac.envs.host import AbstractHostEnvs, EnvironmentFailure, HostStep
-from dac.envs.saving import CannotSave
+from dac.envs.host import AbstractHostEnvs, CannotSave, EnvironmentFailure, HostStep
 from dac.training import host_programs as programs
 from dac.training.devices import Parts, download, empty, everywhere, join, mesh_of, on_each, results, split, spread
 from dac.training.evaluate import Evaluation, Moment

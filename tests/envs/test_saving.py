@@ -20,7 +20,8 @@ from dac.core.errors import UsageError
 from dac.envs import saving
 from dac.envs.checked import CheckedEnv, try_saving
 from dac.envs.gymnasium import make_gymnasium
-from dac.envs.saving import CannotSave, Capturer
+from dac.envs.host import CannotSave
+from dac.envs.saving import Capturer
 from tests.envs.strange import Plain
 
 

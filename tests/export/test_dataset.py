@@ -11,6 +11,7 @@ import dac
 from dac.cli import main
 from dac.core.types import UsageError
 from dac.envs.bounds import ActionBounds
+from dac.envs.gymnasium import GymnasiumEnvs
 from dac.export import to_minari, to_numpy
 from dac.export.dataset import default_id, read_episodes
 from dac.rundir.checkpoints import restore_latest
@@ -33,9 +34,12 @@ class Counting(gymnasium.Env):
     )
     action_space = gymnasium.spaces.Box(np.array([[0.0, -3.0]]), np.array([[10.0, -1.0]]), dtype=np.float64)
     done = None
+    made = 0
 
     def __init__(self):
         self.episode = 0
+        Counting.made += 1
+        self.trains = Counting.made <= 4  # the others are for evaluations, and to try whether it can be saved
 
     def _obs(self):
         return {"a": np.float32(self.t), "b": self.np_random.normal(size=2).astype(np.float32)}
@@ -47,7 +51,7 @@ class Counting(gymnasium.Env):
 
     def step(self, action):
         assert self.action_space.contains(action)
-        if Counting.done is not None:
+        if Counting.done is not None and self.trains:
             Counting.done.append(action)
         self.t += 1
         cut = self.episode % 2 == 1 and self.t == 3
@@ -57,7 +61,7 @@ class Counting(gymnasium.Env):
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
     """Two members with two environments each, on which everything there is to write occurs; and its actions."""
-    Counting.done = []
+    Counting.done, Counting.made = [], 0
     out = tmp_path_factory.mktemp("run") / "my.run"
     run = dac.train("td3", Counting, seeds=[3, 4], envs=2, steps=60, out=out, **TINY)
     done, Counting.done = Counting.done, None
@@ -170,7 +174,8 @@ def test_what_the_ring_has_overwritten_the_beginning_of_is_left_out(tmp_path, ca
     np.testing.assert_array_equal([e.observations[0, 0] for e in dataset.iterate_episodes()], 0)  # each from its start
 
 
-def test_a_resumed_run_has_a_cut_where_its_environments_began_anew(tmp_path):
+def test_a_resumed_run_has_a_cut_where_its_environments_began_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(GymnasiumEnvs, "unsaved", "as if it could not be")
     settings = TINY | {"steps": 120, "checkpoint_every": 50, "eval_every": 50}
     run = dac.train("td3", "gym:Pendulum-v1", seeds=[2], out=tmp_path / "run", watchers=[Diary(stop_at=50)], **settings)
     assert not run.finished

@@ -19,7 +19,8 @@ from dac.algorithms import ALGORITHMS
 from dac.cli import main
 from dac.core.types import UsageError
 from dac.envs.gymnasium import GymnasiumEnvs
-from dac.envs.saving import CannotSave, Capturer
+from dac.envs.host import CannotSave
+from dac.envs.saving import Capturer
 from dac.rundir.writing import Recorder
 from dac.training.device import DeviceLoop
 from dac.training.host import HostLoop
