@@ -142,8 +142,8 @@ def _write(chosen: Sequence[tuple[_Source, int]], config: RunConfig, directory: 
     recorder = Recorder(directory, config, members)
     recorder.write_config()
     for rows in zip(*(source.evaluations for source, _ in chosen), strict=True):
-        own = [evaluation[index] for evaluation, (_, index) in zip(rows, chosen, strict=True)]
-        recorder.append([_renumber(row, k, config, members[k]) for k, row in enumerate(own)])
+        own = [(evaluation[index], source.run) for evaluation, (source, index) in zip(rows, chosen, strict=True)]
+        recorder.append([_renumber(row, run, k, config, members[k]) for k, (row, run) in enumerate(own)])
     health = {}
     for k, (source, index) in enumerate(chosen):
         notes = source.checkpoint.notes
@@ -173,9 +173,12 @@ def _write(chosen: Sequence[tuple[_Source, int]], config: RunConfig, directory: 
         )
 
 
-def _renumber(row: Row, index: int, config: RunConfig, member: Member) -> dict[str, Any]:
-    """A member's row in its new company: its new number, and the settings that differ now."""
-    rest = {name: value for name, value in row.items() if name not in {"member", "seed", *config.floats()}}
+def _renumber(row: Row, run: RunDirectory, index: int, config: RunConfig, member: Member) -> dict[str, Any]:
+    """A member's row in its new company: its new number, and the settings that differ now instead of those before.
+
+    What is measured may have the name of a setting, such as a learning rate that falls.
+    """
+    rest = {name: value for name, value in row.items() if name not in {"member", "seed", *run.config.varied()}}
     number = {"member": index, "seed": member.seed}
     return number | {name: member.hyper[name] for name in config.varied()} | rest
 
