@@ -211,6 +211,17 @@ def test_counts():
         assert f"| {scale:g} | {scale / 0.3:.2g} | {' | '.join(row)} | {paid[0]:.2f} | {paid[1]:.2f} |" in text
         assert len(scales[scale, 30_000]) == 5
     check_long_counts(raw, text)
+    mixed, alone = defaultdict(list), defaultdict(list)
+    for row in read(raw / "dac.csv"):
+        mixed[float(row["value_entropy"]), int(row["step"])].append(float(row["visited"]))
+    for row in read(raw / "fresh.csv"):
+        if int(row["seed"]) < 105:
+            alone[int(row["step"])].append(float(row["visited"]))
+    assert f"| SAC, no entropy in the values | {' | '.join(interval(alone[step]) for step in steps)} |" in text
+    for weight, name in ((0.0, "no"), (1.0, "the mixture's")):
+        row = [*(interval(mixed[weight, step]) for step in steps), better(mixed[weight, 30_000], alone[30_000])]
+        assert f"| DAC 0.5, {name} entropy in the values | {' | '.join(row)} |" in text
+        assert max(mixed[weight, 30_000]) < min(alone[30_000])
     prototype = defaultdict(list)
     for row in read(raw / "prototype.csv"):
         if float(row["value_entropy"]) == 0:
