@@ -58,6 +58,19 @@ BIG = 2**16
 HUGE = 2**26
 """Bytes of an array that is not even looked through for changes."""
 SCALARS = (type(None), bool, int, float, str)
+DICTIONARIES = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+EXACT: dict[type, str] = {
+    **dict.fromkeys(DICTIONARIES, "dict"),
+    list: "list",
+    tuple: "tuple",
+    set: "set",
+    frozenset: "frozenset",
+    collections.deque: "deque",
+    bytes: "bytes",
+    complex: "complex",
+    random.Random: "python_random",
+}
+"""Types that are written, but not what derives from them."""
 CODE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type, np.ufunc)
 """What is the same in every process: it has to have the same name in both environments."""
 TIMES = (datetime.date, datetime.time, datetime.timedelta)
@@ -209,18 +222,17 @@ class _Writer:
 
     def _as_made(self, owner: Any, name: str, value: Any) -> bool:
         before = self._made.get((id(owner), name), MISSING)
-        return type(before) is type(value) and type(value) in SCALARS and (before == value or before != before)
+        return type(value) in SCALARS and type(before) is type(value) and repr(before) == repr(value)  # -0.0 is not 0.0
 
 
 def _kind(value: Any) -> str | None:
     """How a value is written; None for what is no plain data."""
-    exact: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
-    exact |= dict.fromkeys((dict, collections.OrderedDict, collections.Counter, collections.defaultdict), "dict")
-    exact |= {collections.deque: "deque", bytes: "bytes", complex: "complex", random.Random: "python_random"}
-    if type(value) in exact:
-        return exact[type(value)]
+    if type(value) in EXACT:
+        return EXACT[type(value)]
     if type(value) is np.ndarray:
         return _kind_of_array(value) if value.dtype.kind in FIXED_SIZE else None
+    if isinstance(value, np.random.Generator):
+        return "generator" if type(value.bit_generator).__name__ in GENERATORS else None
     tests: list[tuple[bool, str | None]] = [
         (isinstance(value, SHARED), "shared"),
         (isinstance(value, CODE), "code"),
@@ -234,8 +246,6 @@ def _kind(value: Any) -> str | None:
         (_is_mujoco(value, "MjModel"), "mjmodel"),
         (_is_plain(value), "env" if isinstance(value, gym.Env) else "object"),
     ]
-    if isinstance(value, np.random.Generator):
-        return "generator" if type(value.bit_generator).__name__ in GENERATORS else None
     return next((kind for holds, kind in tests if holds), None)
 
 
@@ -526,7 +536,7 @@ def _reach(value: Any) -> Iterator[Any]:
         now = ahead.pop()
         yield now
         inside: Any = ()
-        if type(now) in (dict, collections.OrderedDict, collections.defaultdict):
+        if type(now) in DICTIONARIES:
             inside = now.values()
         elif type(now) in (list, tuple, collections.deque):
             inside = now
