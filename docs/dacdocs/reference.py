@@ -286,9 +286,13 @@ def fields_of(owner: type) -> Iterable[Item]:
 
 
 def methods_of(owner: type, value: type) -> Iterable[Item]:
-    """Return the public methods and properties that a class defines; a text may be inherited."""
+    """Return the public methods and properties that a class defines; a text may be inherited.
+
+    A property of a base class that is a field of the class in question is left to its fields.
+    """
+    fields = {field.name for field in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
     for name, node in defined(owner).items():
-        if not isinstance(node, ast.FunctionDef) or (name.startswith("_") and name != "__call__"):
+        if not isinstance(node, ast.FunctionDef) or (name.startswith("_") and name != "__call__") or name in fields:
             continue
         found = inspect.getattr_static(owner, name)
         text = inspect.getdoc(getattr(value, name)) if not isinstance(found, property) else inspect.getdoc(found)
